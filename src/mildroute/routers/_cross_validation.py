@@ -46,7 +46,7 @@ def count_folds(cv: CV) -> int:
 
 
 def cluster_codes(clusters: Any, rows: int) -> NDArray[np.intp] | None:
-    """Number the clusters from 0, shape (n,); return `None` if every row is its own cluster.
+    """Return cluster numbers from 0, shape (n,), or `None` if every row is its own cluster.
 
     Args:
         clusters: Cluster of each row, shape (n,), or `None`.

@@ -141,9 +141,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        if (
-            costs.shape[1] == 1
-        ):  # no choice to make: one row with the mean cost stands for all
+        if costs.shape[1] == 1:  # no choice to make: one row with the mean cost stands for all
             X, costs, sample_weight = (
                 X[:1],
                 np.average(costs, axis=0, weights=sample_weight)[None],

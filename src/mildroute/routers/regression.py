@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["MLPRegressionRouter", "RegressionRouter"]
 
 
-# Plug-in routing: predict what each expert will cost, take the lowest. With prices apart, their
+# Plug-in routing: predict each expert's cost and take the lowest. With separate prices, their
 # weight can change at any time.
 
 
@@ -55,31 +55,30 @@ _FEATURES: dict[str, tuple[FeatureSet, ...]] = {
 
 
 class RegressionRouter(RouterMixin, BaseEstimator):
-    """Ridge regression of every expert's cost, the penalties chosen by leave-one-out squared error.
+    """A ridge regression of every expert's cost, with penalties chosen by leave-one-out error.
 
-    Where ``fit`` is given prices, ``y`` holds errors alone; both are regressed, and the cost of an
-    expert is its expected error plus ``price_weight`` times its expected price. So one fitted
-    router serves every trade-off, as CARROT does (Somerstep et al., 2025).
+    If ``fit`` receives prices, ``y`` holds errors alone. Both are regressed, and the cost of an
+    expert is its expected error plus ``price_weight`` times its expected price. One fitted router
+    thus serves every trade-off, as CARROT does (Somerstep et al., 2025).
 
     Args:
-        price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be
-            set after ``fit``.
-        features: ``"raw"`` vectors, ``"topics"``, or ``"average"``: the mean of two regressions,
+        price_weight: Weight of the prices, not negative; `None` means 1. Read at prediction, so it
+            may be set after ``fit``.
+        features: ``"raw"`` vectors, ``"topics"``, or ``"average"``, the mean of two regressions,
             one on each.
-        contrasts: Choose penalties for what experts have in common and for their differences apart,
-            see
-            :func:`~mildroute.routers._ridge.ridge`.
+        contrasts: Choose separate penalties for what experts have in common and for their
+            differences; see :func:`~mildroute.routers._ridge.ridge`.
         random_state: Seed of the clusterings behind the topics.
 
     Attributes:
-        weights_: Shape (d, p), of the errors.
-        topic_weights_: Shape (K, p), of the errors, or none without topics.
-        topics_: The fitted topics, or none.
-        intercept_: Shape (p,), of the errors.
-        price_weights_: Shape (d, p), of the prices, or none without prices.
-        price_topic_weights_: Shape (K, p), of the prices, or none.
-        price_intercept_: Shape (p,), of the prices, or none without prices.
-        alphas_: Penalties taken, one row for each kind of features.
+        weights_: Weights for the errors, shape (d, p).
+        topic_weights_: Topic weights for the errors, shape (K, p), or `None` without topics.
+        topics_: The fitted topics, or `None`.
+        intercept_: Intercepts for the errors, shape (p,).
+        price_weights_: Weights for the prices, shape (d, p), or `None` without prices.
+        price_topic_weights_: Topic weights for the prices, shape (K, p), or `None`.
+        price_intercept_: Intercepts for the prices, shape (p,), or `None` without prices.
+        alphas_: Penalties used, one row for each kind of features.
         experts_: Names of the experts, shape (p,).
 
     Example:
@@ -119,14 +118,14 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         groups: Any = None,
         clusters: Any = None,
     ) -> RegressionRouter:
-        """Learn from what each expert cost on each row.
+        """Learn from the cost of each expert on each row.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; without the prices where those are given.
-            sample_weight: Weight of each row, shape (n,), or none.
-            prices: Price of each expert, shape (p,), or on each row, shape (n, p), or none.
-            groups: Group of each training row, shape (n,), or none; topics learn from them. Not
+            y: Costs, shape (n, p), lower is better; excluding the prices if those are passed.
+            sample_weight: Weight of each row, shape (n,), or `None`.
+            prices: Price of each expert, shape (p,), or on each row, shape (n, p), or `None`.
+            groups: Group of each training row, shape (n,), or `None`; topics learn from them. Not
                 needed to predict.
             clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
                 of a prompt, are held out together.
@@ -180,18 +179,18 @@ class RegressionRouter(RouterMixin, BaseEstimator):
             )
 
     def predict(self, X: Any, price_weight: float | None = None) -> NDArray[np.intp]:
-        """Return the expert that should answer each row at this weight of the prices.
+        """Return the index of the expert that should answer each row, shape (n,).
 
-        It is an index, shape (n,).
+        ``price_weight`` overrides the weight of the prices.
         """
         return argmax_last(self.decision_function(X, price_weight))
 
     def decision_function(self, X: Any, price_weight: float | None = None) -> Matrix:
-        """Minus the expected cost of each expert, shape (n, p), at this weight of the prices."""
+        """Return minus the expected costs, shape (n, p), at this weight of the prices."""
         return self._scores(self._check_predict(X), price_weight)
 
     def expected(self, X: Any) -> tuple[Matrix, Matrix | None]:
-        """Return expected errors, and expected prices or none, of rows known to be sound.
+        """Return expected errors, and expected prices or `None`, without checking the rows.
 
         Both have shape (n, p).
         """
@@ -204,7 +203,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         )
 
     def posterior_unchecked(self, X: Any, price_weight: float | None = None) -> Matrix:
-        """As ``predict_proba``, for vectors known to be sound and at this weight of the prices."""
+        """Return ``predict_proba`` at this weight of the prices, without checking the vectors."""
         return posterior_of_costs(-self._scores(X, price_weight))
 
     def _scores(self, X: Any, price_weight: float | None = None) -> Matrix:
@@ -241,7 +240,7 @@ def _linear(
 
 
 def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matrix | None, Matrix]:
-    """Weights of the vector and of the topics, and the intercept, of the regressions' mean."""
+    """Return the mean regression: weights of the vector, weights of the topics, intercept."""
     share = 1 / len(fits)
     intercept = share * np.sum([fit.intercept for fit in fits.values()], axis=0)
     weights = share * fits["raw"].weights if "raw" in fits else np.zeros((width, len(intercept)))
@@ -255,7 +254,7 @@ def _regression(
     contrasts: bool,
     clusters: NDArray[np.intp] | None,
 ) -> RidgeFit:
-    """Ridge, or the means alone where one expert leaves nothing to choose."""
+    """Fit ridge, or use the means alone if there is only one expert."""
     if targets.shape[1] > 1:
         return ridge(X, targets, sample_weight, contrasts=contrasts, clusters=clusters)
     mean = np.average(targets, axis=0, weights=sample_weight)
@@ -277,24 +276,24 @@ def _check_prices(prices: Any, costs: Matrix) -> Matrix:
     return np.broadcast_to(array, costs.shape)
 
 
-# Plug-in routing with a neural network: predict what each expert will cost, take the lowest.
+# Plug-in routing with a neural network: predict each expert's cost and take the lowest.
 
 
 class MLPRegressionRouter(RouterMixin, BaseEstimator):
-    """A multi-layer perceptron that regresses every expert's cost.
+    """A multilayer perceptron that regresses every expert's cost.
 
-    The lowest expected cost is chosen.
+    The expert of lowest expected cost is chosen.
 
-    Trained with Adam on the squared error, stopped by the deferral loss on a tenth of the rows. It
-    starts at the mean costs, so the best single expert is what it falls back to. Fitting needs
-    torch, prediction does not.
+    Training uses Adam on the squared error and stops by the deferral loss on a tenth of the rows.
+    It starts at the mean costs, so the fallback is the best single expert. Fitting needs torch,
+    prediction does not.
 
     Args:
         hidden_layer_sizes: Units of each hidden layer.
-        learning_rate: Step of Adam.
+        learning_rate: Learning rate of Adam.
         weight_decay: Weight of the squared norm in the gradient.
-        max_epochs: Passes over the rows at most.
-        random_state: Seed of the start, the split and the order of rows; none is 0.
+        max_epochs: Maximum number of passes over the rows.
+        random_state: Seed of the start, the split and the order of rows; `None` means 0.
 
     Attributes:
         weights_: Weights of each layer, of shapes (d, h), ..., (h, p).
@@ -360,7 +359,7 @@ def _train(
     start: Arrays,
     schedule: TrainingConfig,
 ) -> Arrays:
-    """Layers that map standard rows to targets, which are costs minus their mean."""
+    """Train layers that map standardized rows to targets, which are costs minus their mean."""
     torch = load_torch()
 
     def row_loss(outputs: Tensor, rows: NDArray[np.intp]) -> Tensor:

@@ -27,7 +27,7 @@ Feature: TypeAlias = Literal["group", "characters", "script"]
 _MOST_GROUPS = 50
 # Lengths and scripts that separate less than this share of the rows from the others are not tried.
 _SMALLEST_SHARE = 0.02
-# Lengths that are tried: round numbers, so that a rule is easy to say and does not change with
+# The lengths tried are round numbers, so that a rule is easy to state and does not change with
 # every new row.
 _LENGTHS = np.unique(
     [
@@ -36,7 +36,7 @@ _LENGTHS = np.unique(
         for digits in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     ]
 )
-# Differences of scores and relative differences of dollars up to here are rounding.
+# Differences of scores and relative differences of dollars up to this size are rounding.
 _ROUNDING = 1e-9
 
 SCRIPTS = (
@@ -191,7 +191,7 @@ def best_rule(
         scores: Score of each expert on each prompt, shape (n, p), finite.
         dollars: Price of each expert's answer to each prompt, shape (n, p), finite.
         wanted: Share of the best single expert's mean score to keep, above 0.
-        clusters: Number of each row's cluster, shape (n,): copies of a prompt share one. Clusters
+        clusters: Number of each row's cluster, shape (n,); copies of a prompt share one. Clusters
             are never divided between folds, and standard errors treat each as one observation. By
             default each row is its own cluster.
         folds: Number of folds, at least 2.
@@ -264,7 +264,7 @@ def _script_of_letter(code_point: int) -> str:
 
 @dataclass(frozen=True)
 class _TrainingRows:
-    """What a rule can see of each row, and what each expert earned and cost there.
+    """The prompts reduced to what a rule can see, with each expert's score and price.
 
     Attributes:
         names: Name of each group.
@@ -299,7 +299,7 @@ class _TrainingRows:
 
 @dataclass(frozen=True)
 class _Clusters:
-    """Runs of rows that share a cluster, after sorting by it.
+    """Runs of rows that share a cluster, after sorting by cluster.
 
     Attributes:
         starts: First row of each cluster.
@@ -391,13 +391,13 @@ def _find_rule(rows: _TrainingRows, wanted: float) -> tuple[SimpleRule | None, i
     splits = [*_group_splits(rows), *_length_splits(rows), *_script_splits(rows)]
     if len(clusters.sizes) < 2 or not splits:
         return None, best
-    # Score of each expert above the wanted share of the best one's: rules qualify by its mean.
+    # Each expert's score above the required share of the best one's: rules qualify by its mean.
     surplus = rows.scores - wanted * rows.scores[:, [best]]
     rounding = _ROUNDING * (float(np.abs(rows.scores).max()) or 1.0)
     everywhere = np.ones((1, len(surplus)), dtype=bool)
     single_errors = np.diag(_standard_errors(everywhere, surplus, clusters)[0])
     qualified = surplus.mean(axis=0) >= single_errors - rounding
-    # The best expert keeps all of its own score, however few rows tell how high that is.
+    # The best expert keeps all of its own score, even if few rows tell how high that is.
     qualified[best] |= wanted <= 1
     bills = rows.dollars.mean(axis=0)
     single = int(np.argmin(np.where(qualified, bills, np.inf))) if qualified.any() else best
@@ -473,7 +473,7 @@ def _pair_means(masks: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArra
 
     Args:
         masks: Rows that match, for each split, shape (splits, n).
-        values: Of each expert on each row, shape (n, p).
+        values: Value of each expert on each row, shape (n, p).
     """
     inside = masks.astype(np.float64) @ values
     outside = values.sum(axis=0) - inside
@@ -487,12 +487,12 @@ def _standard_errors(
 
     With ``I`` and ``O`` for a cluster's sum of the rows that match and of the others, and ``s`` for
     its share of all rows, the variance is the sum of ``(I - s * sum(I) + O - s * sum(O)) ** 2``.
-    Multiplied out, the products ``I * O`` need only the clusters that a split divides; with copies
-    of prompts as clusters there are next to none.
+    Multiplied out, the products ``I * O`` need only the clusters that a split divides; if clusters
+    are copies of prompts, there are almost none.
 
     Args:
         masks: Rows that match, for each split, shape (splits, n).
-        values: Of each expert on each row, shape (n, p), sorted by cluster.
+        values: Value of each expert on each row, shape (n, p), sorted by cluster.
         clusters: At least two.
     """
     totals = np.add.reduceat(values, clusters.starts, axis=0)

@@ -1,4 +1,4 @@
-"""Routers of one surrogate loss: TDEF, cross-entropy, LDAM, the paper's MILD, or your own."""
+"""Routers with one surrogate loss: TDEF, cross-entropy, LDAM, the paper's MILD, or your own."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ __all__ = [
 # A loss written in torch, differentiated for the solver.
 
 
-# Scores of shape (n, p) to the loss of each row, shape (n,).
+# Maps scores of shape (n, p) to the loss of each row, shape (n,).
 TorchLoss: TypeAlias = "Callable[[Tensor], Tensor]"
 
 
 def with_autograd(loss: TorchLoss) -> RowLoss:
-    """The loss with its gradient, by automatic differentiation.
+    """Return the loss with its gradient, by automatic differentiation.
 
     Args:
-        loss: Scores of shape (n, p), a tensor, to the loss of each row.
+        loss: Maps scores of shape (n, p), a tensor, to the loss of each row.
     """
     torch = load_torch()
 
@@ -76,37 +76,37 @@ def with_autograd(loss: TorchLoss) -> RowLoss:
         unknown = torch.from_numpy(np.ascontiguousarray(scores)).requires_grad_()
         losses = loss(unknown)
         (gradient,) = torch.autograd.grad(losses.sum(), unknown)
-        # the gradient of a plain sum is one number seen n times, which must not be written to
+        # the gradient of a plain sum is one number viewed n times, which must not be written to
         return losses.detach().numpy(), gradient.contiguous().numpy()
 
     return value_and_gradient
 
 
-# A linear router that minimizes one surrogate loss; what the surrogate baselines have in common.
+# The base of the surrogate baselines: a linear router that minimizes one surrogate loss.
 
 
-# Costs (n, p) and weights (n,) of training rows to the loss of their scores.
+# Maps costs (n, p) and weights (n,) of training rows to a loss of their scores.
 LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
 
 
 class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
-    """Scores ``X @ weights_ + intercept_`` that minimize a convex surrogate plus a squared norm.
+    """A router whose scores ``X @ weights_ + intercept_`` minimize a surrogate plus a squared norm.
 
-    The largest score is chosen.
+    The surrogate is convex, and the largest score is chosen.
 
-    A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss
-    written in torch, differentiated.
+    A subclass defines its surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss
+    written in torch and differentiated automatically.
 
     Args:
-        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``: the one
-            of seven with the lowest held-out deferral loss.
+        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``:
+            whichever of seven values has the lowest held-out deferral loss.
         cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds.
 
     Attributes:
         weights_: Shape (d, p).
         intercept_: Shape (p,).
-        alpha_: The penalty taken.
+        alpha_: The penalty used.
         gradient_norm_: Largest entry of the gradient where the solver stopped.
         experts_: Names of the experts, shape (p,).
     """
@@ -127,10 +127,10 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
-        """Loss of the rows with these costs (n, p) and weights (n,), as a function of scores."""
+        """Return the loss of rows with costs (n, p) and weights (n,) as a function of scores."""
 
     def _settle(self, costs: Matrix, weights: NDArray[np.float64]) -> float:  # noqa: ARG002
-        """Keep what the chosen loss implies; return the unit of its scores."""
+        """Store the attributes that the chosen loss implies; return the unit of its scores."""
         return 1.0
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
@@ -174,7 +174,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
     ) -> tuple[LossOfRows, float]:
         """Return the loss, and the penalty with the lowest held-out deferral loss.
 
-        Of equal penalties the strongest.
+        Ties go to the strongest penalty.
         """
         alphas = self._alphas()
         if len(alphas) == 1 or len(costs) == 1:
@@ -203,7 +203,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
 
 @dataclass(frozen=True)
 class _HeldOutRisk:
-    """The deferral loss that routers of several losses pay on rows that they have not seen."""
+    """The held-out deferral loss of routers with several losses."""
 
     features: Any
     costs: Matrix
@@ -237,7 +237,7 @@ def _loss_of(
 def _paid_by(
     scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Mean cost of choosing the largest score, and its standard error."""
+    """Return the mean cost of choosing the largest score, and its standard error."""
     share = weights / weights.sum()
     paid = chosen_costs(costs, argmax_last(scores))
     mean = float(share @ paid)
@@ -250,26 +250,26 @@ def _paid_by(
 # Entry-point group under which other distributions register losses.
 GROUP = "mildroute.losses"
 
-# Scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape (n,);
-# written in torch.
+# Maps scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape
+# (n,); written in torch.
 LossOfCosts: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 
 def loss_names() -> list[str]:
-    """All names that :func:`get_loss` knows."""
+    """Return all names that :func:`get_loss` accepts."""
     return sorted({*_BUILT_IN, *plugin_names(GROUP)})
 
 
 def get_loss(name: str) -> LossOfCosts:
-    """A loss.
+    """Return a loss by name.
 
     Args:
-        name: One of :func:`loss_names`; our own come first.
+        name: One of :func:`loss_names`; built-in names take precedence.
     """
     return _BUILT_IN[name] if name in _BUILT_IN else _of_plug_in(name)
 
 
-# Called in each fold; going through all that is installed takes longer than a small fit.
+# Called in each fold; scanning all installed distributions takes longer than a small fit.
 @functools.cache
 def _of_plug_in(name: str) -> LossOfCosts:
     loss: LossOfCosts = load_plugin(GROUP, name, thing="loss", known=_BUILT_IN)
@@ -282,14 +282,14 @@ def _of_plug_in(name: str) -> LossOfCosts:
 
 
 def _cross_entropy(scores: Tensor, costs: Tensor) -> Tensor:
-    """On the cheapest expert of each row, ties split equally."""
+    """Return the cross-entropy on the cheapest expert of each row, ties split equally."""
     from mildroute.losses.functional import cross_entropy
 
     return cross_entropy(scores, -costs, reduction="none")
 
 
 def _gap(scores: Tensor, costs: Tensor) -> Tensor:
-    """Logistic, each expert weighted by how far it is below the row's largest cost."""
+    """Return the logistic loss with experts weighted by their gap to the row's largest cost."""
     from mildroute.losses.functional import tdef_loss
     from mildroute.losses.rewards import gap_rewards
 
@@ -297,7 +297,7 @@ def _gap(scores: Tensor, costs: Tensor) -> Tensor:
 
 
 def _tdef(scores: Tensor, costs: Tensor) -> Tensor:
-    """Logistic, each expert weighted by one minus its cost."""
+    """Return the logistic loss with each expert weighted by one minus its cost."""
     from mildroute.losses.functional import tdef_loss
 
     return tdef_loss(scores, 1 - costs / costs.max().clamp_min(1.0), reduction="none")
@@ -306,18 +306,18 @@ def _tdef(scores: Tensor, costs: Tensor) -> Tensor:
 _BUILT_IN: dict[str, LossOfCosts] = {"cross-entropy": _cross_entropy, "gap": _gap, "tdef": _tdef}
 
 
-# A linear router for a loss of one's own: a function of scores and costs, by name or as it is.
+# A linear router for a custom loss: a function of scores and costs, passed by name or directly.
 
 
 class CustomLossRouter(SurrogateRouter):
-    """Linear scores that minimize any loss of scores and costs; the largest score is chosen.
+    """A linear router that minimizes any loss of scores and costs; the largest score is chosen.
 
-    The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so
-    that a penalty means the same whatever unit the costs have. An artifact holds the name of the
-    loss, never its code: a stored router predicts where neither torch nor the loss is installed.
+    The loss is scaled to a mean of log p at scores of 0, as cross-entropy has there, so that a
+    penalty means the same in any unit of costs. An artifact stores the name of the loss, never its
+    code: a stored router predicts without torch and without the loss installed.
 
     Args:
-        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or what an installed
+        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or one that an installed
             distribution registers under the entry-point group ``mildroute.losses``; or a function
             written in torch that takes scores and costs of the training rows, both (n, p), and
             returns the loss of each row, shape (n,). A router with a function cannot be stored.
@@ -367,7 +367,7 @@ class CustomLossRouter(SurrogateRouter):
         return with_autograd(in_units)
 
     def _checked(self, losses: Tensor, scores: Tensor) -> Tensor:
-        """What the loss returned, if the solver can use it."""
+        """Return the losses if the solver can use them; otherwise raise an error."""
         shape, wanted = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
         if shape != wanted or not losses.requires_grad:
             raise ArgumentError(
@@ -393,23 +393,23 @@ class CustomLossRouter(SurrogateRouter):
 
     @staticmethod
     def _unit(at_zero: Tensor, weights: NDArray[np.float64], experts: int) -> float:
-        """Mean loss of scores of 0 over that of cross-entropy.
+        """Return the mean loss at scores of 0 relative to that of cross-entropy.
 
-        1 for a loss that is not positive there.
+        The result is 1 if the loss is not positive there.
         """
         mean = float(np.average(at_zero.detach().numpy(), weights=weights))
         return mean / np.log(experts) if mean > 0 else 1.0
 
 
-# The surrogates that the paper compares: linear routers that differ in their loss alone.
+# The surrogates that the paper compares: linear routers that differ only in their loss.
 
 
 class TDEFRouter(SurrogateRouter):
     """Two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
 
     Args:
-        reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the
-            others' costs, later work of its school).
+        reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the sum of
+            the others' costs, from later work by the same authors).
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -449,7 +449,7 @@ class TDEFRouter(SurrogateRouter):
 
 
 class CrossEntropyRouter(SurrogateRouter):
-    """Cross-entropy on the winner of each row, ties split equally: forgets by how much it won.
+    """Cross-entropy on the winner of each row, ties split equally, ignoring the winning margin.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -483,15 +483,15 @@ class WeightedCrossEntropyRouter(SurrogateRouter):
 
 
 class LDAMRouter(SurrogateRouter):
-    """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by more.
+    """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by a larger margin.
 
-    Its authors' scores are cosines, multiplied by s inside the loss. Linear scores have no bound,
-    so there s would only rescale the alpha: scores here are s times theirs, and s says what the
-    margins are worth, ``s * max_margin`` for the rarest winner.
+    In the original, scores are cosines, multiplied by s inside the loss. Linear scores are
+    unbounded, so s would only rescale alpha. Here scores are s times the original ones, and s
+    scales the margins: the rarest winner's is ``s * max_margin``.
 
     Args:
-        s: Scale of the margins, as in the authors' loss.
-        max_margin: Margin of the expert that wins most rarely.
+        s: Scale of the margins, as in the original loss.
+        max_margin: Margin of the expert that wins least often.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -543,43 +543,41 @@ class LDAMRouter(SurrogateRouter):
         )
 
 
-# Rounds over all experts after which a search of one offset per expert ends in any case.
+# Maximum number of rounds over all experts in a search of one offset per expert.
 _MOST_ROUNDS = 10
 
 
 class PaperMILDRouter(SurrogateRouter):
     """The paper's MILD: sum reward, theory margins, the largest score chosen.
 
-    Kept to compare with. The paper tunes its margins on validation data, so ``offsets=None`` is its
-    starting point and not what its experiments report. Where margins differ, the largest score is
-    not the best choice, even at the optimum. :class:`~mildroute.routers.mild.MildRouter` repairs
-    that.
+    Kept for comparison. The paper tunes its margins on validation data, so ``offsets=None`` is its
+    starting point and not what its experiments report. If margins differ, the largest score is not
+    the best choice, even at the optimum; :class:`~mildroute.routers.mild.MildRouter` repairs that.
 
     Args:
         margins: ``"theory"``, the paper's: proportional to the cube roots of the summed reward
             distribution m_k, with equal feature norms X_k, as linear scores have them.
-            ``"winner_counts"`` counts for m_k how often each expert wins.
-        offsets: What is added to the margins, whose shares sum to 1. None adds nothing.
-            ``"search"`` adds the same whole number to all, the one with the lowest held-out
-            deferral loss. ``"per_expert"`` continues from there with a number for each expert: it
-            goes through the experts until no change of one offset helps.
+            ``"winner_counts"`` sets m_k to the number of times that each expert wins.
+        offsets: Added to the margins, whose shares sum to 1. `None` adds nothing. ``"search"`` adds
+            the same whole number to all, whichever has the lowest held-out deferral loss.
+            ``"per_expert"`` continues from there with a separate number for each expert, cycling
+            through the experts until no change of one offset helps.
         largest_offset: Largest number tried. The paper searches from -5 to 5 around the shares;
             below 0 no margin is positive.
         alpha: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``;
-            see
-            :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+            see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
         cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds.
 
     Attributes:
-        margins_: Margins taken, shape (p,).
-        offsets_: The offsets in them, shape (p,).
+        margins_: Margins used, shape (p,).
+        offsets_: Offsets included in the margins, shape (p,).
         at_edge_: Whether each offset is the largest one tried, shape (p,). If any is, larger ones
             may be better.
         selection_: How the offsets were chosen, in words.
         weights_: Shape (d, p).
         intercept_: Shape (p,).
-        alpha_: The penalty taken.
+        alpha_: The penalty used.
         gradient_norm_: Largest entry of the gradient at the optimum.
         experts_: Names of the experts, shape (p,).
 
@@ -642,9 +640,9 @@ class PaperMILDRouter(SurrogateRouter):
         return partial(self._row_loss, offsets=self.offsets_), alpha
 
     def _search_offsets(self, risk: _HeldOutRisk, alphas: Sequence[float]) -> float:
-        """Keep the offsets with the lowest held-out deferral loss, and return their penalty.
+        """Store the offsets with the lowest held-out deferral loss, and return their penalty.
 
-        Of equals the smallest offset is kept.
+        Ties go to the smallest offset.
         """
         grid = self._grid()
 
@@ -679,9 +677,9 @@ class PaperMILDRouter(SurrogateRouter):
         *,
         offsets: NDArray[np.float64] | float = 0.0,
     ) -> RowLoss:
-        """Loss in units of the mean margin.
+        """Return the loss in units of the mean margin.
 
-        The same problem, as well conditioned as with margins of 1.
+        The problem is the same, and as well conditioned as with margins of 1.
         """
         margins = self._theory_margins(costs, weights) + offsets
         return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
@@ -711,20 +709,20 @@ class PaperMILDRouter(SurrogateRouter):
         return words
 
     def _posterior(self, X: Any) -> Matrix:
-        """What the paper's reading of the scores implies, softmax of scores over the mean margin.
+        """Return the posterior in the paper's reading: softmax of the scores over the mean margin.
 
-        Not calibrated.
+        It is not calibrated.
         """
         return np.asarray(softmax(self._scores(X) / self.margins_.mean(), axis=1))
 
 
 def _to_one(rewards: Matrix, weights: NDArray[np.float64]) -> Matrix:
-    """Rewards with a mean row sum of 1, so that a penalty means the same for any costs."""
+    """Scale rewards to a mean row sum of 1, so that a penalty means the same for any costs."""
     mean = float(np.average(rewards.sum(axis=1), weights=weights))
     return rewards / mean if mean > 0 else rewards
 
 
 def _sum_rewards(costs: Matrix) -> Matrix:
-    """Sum rewards; costs below zero are raised first, all by the same, which changes no regret."""
+    """Return sum rewards; negative costs are first raised by one constant, changing no regret."""
     raised = costs - min(0.0, float(costs.min()))
     return np.asarray(raised.sum(axis=1, keepdims=True) - raised)

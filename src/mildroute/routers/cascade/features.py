@@ -1,4 +1,4 @@
-"""What a cascade reads of the answers that it has seen."""
+"""Features that a cascade computes from the answers it has seen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mildroute.routers.base import Matrix
 __all__ = ["SeenAnswers"]
 
 
-# Answers that are looked at together at most.
+# Maximum number of answers looked at together.
 MOST_SEEN = 2
 
 
@@ -26,8 +26,8 @@ class SeenAnswers(NamedTuple):
 
     Attributes:
         vectors: Features of each answer, shape (n, p, f).
-        readings: What each answer says in the end, as a number, shape (n, p); equal numbers of a
-            row agree, and one below 0 says nothing.
+        readings: The final answer as a number, shape (n, p). Equal numbers in a row agree; a number
+            below 0 means that no answer was found.
 
     Example:
         >>> readings = np.array([[0, 0], [0, 1], [-1, -1]])
@@ -39,11 +39,11 @@ class SeenAnswers(NamedTuple):
     readings: NDArray[np.intp]
 
     def take(self, rows: Any) -> SeenAnswers:
-        """The answers to some of the rows."""
+        """Return the answers to some of the rows."""
         return SeenAnswers(self.vectors[rows], self.readings[rows])
 
     def agree(self, one: int, other: int) -> NDArray[np.bool_]:
-        """Whether two experts say the same, shape (n,)."""
+        """Return whether two experts give the same answer, shape (n,)."""
         said = self.readings[:, one]
         return np.asarray((said == self.readings[:, other]) & (said >= 0))
 
@@ -57,7 +57,7 @@ class RidgeMoments(NamedTuple):
     moments: Matrix
 
     def solve(self, alpha: float) -> tuple[Matrix, NDArray[np.float64]]:
-        """Weights, shape (d, q), and intercepts at a penalty."""
+        """Return weights, shape (d, q), and intercepts at a penalty."""
         covariance = self.covariance.copy()
         covariance.flat[:: len(covariance) + 1] += alpha * (float(np.trace(covariance)) or 1.0)
         weights = solve(covariance, self.moments, assume_a="pos", check_finite=False)
@@ -67,12 +67,12 @@ class RidgeMoments(NamedTuple):
 class AnswerDesign:
     """Vectors of questions, answers and agreements side by side, and their products.
 
-    The products of one matrix serve all sets of experts that may be looked at: to look at one is to
-    take some of its columns.
+    The products of one matrix serve all sets of experts that may be looked at: each set selects
+    some of its columns.
 
     Args:
         first: Experts that may be looked at.
-        held_out: Rows that are not learned from.
+        held_out: Rows that are excluded from training.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class AnswerDesign:
         self._covariance = (centered.T @ centered).astype(np.float64) / len(seen)
 
     def part(self, ask: tuple[int, ...], rows: Any) -> NDArray[np.float32]:
-        """Some rows and the columns that are seen after some experts have been asked."""
+        """Return some rows and the columns that are seen after some experts have been asked."""
         return np.asarray(self._columns[rows][:, self._places(ask)])
 
     def regression(self, ask: tuple[int, ...], targets: Matrix, rows: Any) -> RidgeMoments:
-        """Moments of the rows that are learned from."""
+        """Return the moments of the training rows."""
         places = self._places(ask)
         columns, seen = self.part(ask, rows), targets[rows]
         target_mean = seen.mean(axis=0)
@@ -127,7 +127,7 @@ def _agreement(answers: SeenAnswers, pair: Sequence[int]) -> NDArray[np.float32]
 
 
 def join_answers(X: Matrix, answers: SeenAnswers, ask: Sequence[int]) -> NDArray[np.float32]:
-    """Vectors of the questions, of the answers that were seen, and whether they agree."""
+    """Join vectors of questions, vectors of the answers seen, and whether the answers agree."""
     parts = [X, *(answers.vectors[:, place] for place in ask)]
     if len(ask) == MOST_SEEN:
         parts.append(_agreement(answers, ask))

@@ -1,9 +1,9 @@
 """Cascades: ask one or two experts, look at their answers, then return one or ask another expert.
 
 What follows a look is a deferral problem of its own. Its vectors hold the question and the answers
-that were seen, and an expert that has been asked costs nothing more. Each look that is worth it
-becomes a further column beside the experts: what it pays, on rows that it has not learned from. So
-the router in front learns when to look as it learns whom to ask.
+seen so far, and an expert that has been asked costs nothing more. Each worthwhile look becomes an
+additional column beside the experts, filled with its outcomes on rows that it was not trained on.
+The router in front thus learns when to look in the same way as it learns which expert to ask.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["CascadePath", "CascadeRouter"]
 
 
 class CascadePath(NamedTuple):
-    """What a cascade did with some rows.
+    """The experts that a cascade used on some rows.
 
     Attributes:
         experts: Index of the expert whose answer is returned, shape (n,).
         is_called: Whether each expert was asked, shape (n, p).
-        is_look: Whether answers were looked at before the choice, shape (n,).
+        is_look: Whether answers were seen before the choice, shape (n,).
 
     Example:
         >>> # The first row asks expert 0 and returns its answer, the second then asks expert 1.
@@ -60,31 +60,31 @@ class CascadeRouter(FrontierRouter):
     """A frontier whose router may look at the answers of one or two experts before it chooses.
 
     Its columns are the p experts, each asked alone, and m looks. A look asks one expert, or two at
-    the same time, and then returns one of their answers, asks one more expert and returns its
-    answer, or asks one more and looks again. Routing without a look, single experts and a coin
-    between them stay inside the family, and targets are met as by a
+    the same time, and then returns one of their answers, asks one more expert and returns that
+    answer, or asks one more and looks again. Routing without a look, single experts and random
+    mixes of them remain possible, and targets are met as by a
     :class:`~mildroute.routers.FrontierRouter`.
 
     Args:
-        max_calls: Experts that are asked for one row at most; 1 is routing without a look.
-        max_looks: Looks that are offered at most.
-        max_first: Experts that may be looked at, at most: those of lowest mean cost at some price
-            weight. Fitting takes time in proportion to the square of their number.
-        router: As for :class:`~mildroute.routers.FrontierRouter`, and all further ones.
+        max_calls: Maximum number of experts asked for one row; 1 is routing without a look.
+        max_looks: Maximum number of looks to offer.
+        max_first: Maximum number of experts whose answers may be looked at: those of lowest mean
+            cost at some price weight. Fitting time is proportional to the square of their number.
+        router: As for :class:`~mildroute.routers.FrontierRouter`, like all further parameters.
 
     Attributes:
-        front_: Router over experts and looks, or none where no look is worth it.
+        front_: Router over experts and looks, or `None` if no look is worthwhile.
         modes_: How to decide at each price weight of the grid: -2 without looks, -1 by ``front_``,
-            else always for the column of this index.
-        routing_curve_: The curve that routing without looks was measured to have.
+            otherwise always the column with this index.
+        routing_curve_: The measured curve of routing without looks.
         looks_: Index of the stage that each look begins with.
-        stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
-            seen, ``price_weight`` the weight at which it continues, ``then`` the stages that may
-            follow, ``otherwise`` the expert that a rule asks if the answers differ,
-            ``second_call_rate`` the share of held-out rows on which it asked for more.
-        stage_weights_: Of the expected errors and dollars after each stage, shape (features, 2 *
-            options); empty for a rule.
-        stage_intercepts_: Shape (2 * options,).
+        stages_: The stages as plain values: ``ask`` lists the experts whose answers are seen,
+            ``price_weight`` is the weight at which the cascade continues, ``then`` lists the stages
+            that may follow, ``otherwise`` is the expert that a rule asks if the answers differ, and
+            ``second_call_rate`` is the share of held-out rows on which the stage asked for more.
+        stage_weights_: Weights for the expected errors and dollars after each stage, shape
+            (features, 2 * options); empty for a rule.
+        stage_intercepts_: Intercepts of the same, shape (2 * options,).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -150,15 +150,15 @@ class CascadeRouter(FrontierRouter):
         """Learn from errors, dollars and answers.
 
         Args:
-            X: Vectors of questions, shape (n, d), dense where there are answers.
+            X: Vectors of questions, shape (n, d), dense if there are answers.
             y: Error of each expert on each row (one minus its score), shape (n, p).
-            sample_weight: Weight of each row, shape (n,), or none; not beside answers.
+            sample_weight: Weight of each row, shape (n,), or `None`; not allowed with answers.
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,).
-            groups: Group of each training row, shape (n,), or none.
-            progress: Called with steps done, steps in all and a word on the next one, or none.
-            folds: As for :class:`~mildroute.routers.FrontierRouter`; each may have
-                answers of its own.
-            answers: Of all experts on all rows; without them there are no looks.
+            groups: Group of each training row, shape (n,), or `None`.
+            progress: Called with steps done, total steps and a word on the next step, or `None`.
+            folds: As for :class:`~mildroute.routers.FrontierRouter`; each may have answers of its
+                own.
+            answers: Answers of all experts to all rows; without them there are no looks.
             clusters: As for :class:`~mildroute.routers.FrontierRouter`.
 
         Returns:
@@ -185,9 +185,9 @@ class CascadeRouter(FrontierRouter):
         answers: SeenAnswers,
         clusters: Any = None,
     ) -> CascadeRouter:
-        """Learn looks alone, for a router that has been fitted without in this process.
+        """Learn looks alone, for a router that was fitted without them in this process.
 
-        The arguments are those of ``fit``, and the rows the same.
+        The arguments and the rows are those of ``fit``.
         """
         if not hasattr(self, "routing_curve_"):
             self.routing_curve_ = self.curve_
@@ -257,14 +257,14 @@ class CascadeRouter(FrontierRouter):
 
     @property
     def n_experts(self) -> int:
-        """Number of experts; the columns behind them are looks."""
+        """The number of experts; the columns after them are looks."""
         return len(self.experts_) - len(self.looks_)
 
     @property
     def columns(self) -> TrainingRows | None:
-        """Errors and dollars of experts and looks on the training rows, held out for looks.
+        """Return errors and dollars of experts and looks on training rows, held out for looks.
 
-        None where there are no looks, and after a router has been stored.
+        `None` if there are no looks, and after a router has been stored.
         """
         return getattr(self, "_columns", None)
 
@@ -277,11 +277,11 @@ class CascadeRouter(FrontierRouter):
         point: OperatingPoint | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> CascadePath:
-        """What becomes of each row, given the answers that experts would give.
+        """Return the path of each row, given the answers that experts would give.
 
         Args:
             X: Vectors of questions, shape (n, d).
-            answers: Of all p experts; only those that are asked are looked at.
+            answers: Answers of all p experts; only those of asked experts are read.
             price_weight: As for ``predict``.
             point: As for ``predict``.
             request_ids: As for ``predict``.
@@ -291,7 +291,7 @@ class CascadeRouter(FrontierRouter):
         )
 
     def without_looks(self) -> FrontierRouter:
-        """The router over experts alone, with its own curve and without an operating point."""
+        """Return the router over experts alone, with its own curve and no operating point."""
         names = FrontierRouter().get_params(deep=False)
         found = FrontierRouter(**{name: getattr(self, name) for name in names})
         found.routers_, found.grid_ = self.routers_, self.grid_
@@ -301,7 +301,7 @@ class CascadeRouter(FrontierRouter):
         return found
 
     def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
-        """What becomes of each row after its column, an expert or a look, has been chosen.
+        """Return the path of each row after its column, an expert or a look, has been chosen.
 
         Args:
             chosen: Column of each row, shape (n,).
@@ -310,7 +310,7 @@ class CascadeRouter(FrontierRouter):
         """
         vectors, experts = np.asarray(X, dtype=np.float32), self.n_experts
         is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
-        # Below the number of experts it is one of them, else a stage.
+        # An index below the number of experts is an expert; others are stages.
         at = np.array(chosen)
         for place, stage in enumerate(self.looks_):
             at[chosen == experts + place] = experts + stage
@@ -324,15 +324,15 @@ class CascadeRouter(FrontierRouter):
         return CascadePath(at, is_called, is_look)
 
     def step(self, stage: int, X: Any, answers: SeenAnswers) -> NDArray[np.intp]:
-        """What to do after a stage's answers have been seen, shape (n,).
+        """Return the next step after a stage's answers have been seen, shape (n,).
 
-        Below p it is the expert whose answer is returned, and that is asked if it has not been;
-        from p on, p plus the stage to continue with, which asks for one answer more.
+        A value below p is the expert whose answer is returned, and who is asked if it has not been.
+        A value from p on is p plus the stage to continue with, which asks for one more answer.
 
         Args:
-            stage: Its index in ``stages_``.
+            stage: Index in ``stages_``.
             X: Vectors of questions, shape (n, d).
-            answers: Of all experts; those that the stage does not ask are not read.
+            answers: Answers of all experts; those that the stage does not ask for are not read.
         """
         found = self.stages_[stage]
         ask = found["ask"]

@@ -1,4 +1,4 @@
-"""The stages of a cascade: whom to ask first, and when its answer is good enough."""
+"""The stages of a cascade: which experts to ask first, and when their answers are good enough."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ALPHAS = (10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
 
 
 class CascadeStage(NamedTuple):
-    """A look, and what it pays on rows that it has not learned from, shape (n,) each.
+    """A look and its outcome on held-out rows, shape (n,) each.
 
-    After it a regression decides at a weight, or by a rule, which asks one expert if answers
+    After the look, a regression decides at a price weight, or a rule asks one expert if the answers
     differ.
 
     Attributes:
-        problem: The regression, or none for a rule.
-        then: Looks that it may continue with.
+        problem: The regression, or `None` for a rule.
+        then: Looks that may follow.
     """
 
     ask: tuple[int, ...]
@@ -46,12 +46,12 @@ class CascadeStage(NamedTuple):
     otherwise: int | None = None
 
     def costs(self, price_weight: float) -> NDArray[np.float64]:
-        """What it costs on each row."""
+        """Return the cost on each row."""
         return self.errors + price_weight * self.dollars
 
 
 class StageProblem:
-    """What to expect after answers were seen: a ridge regression of errors and dollars.
+    """A ridge regression of errors and dollars after some answers were seen.
 
     Penalties are chosen for the principal components of the errors, as
     :func:`~mildroute.routers._ridge.ridge` does with contrasts.
@@ -59,7 +59,7 @@ class StageProblem:
     Args:
         ask: Experts whose answers are seen.
         errors: Error of each option, shape (n, q).
-        dollars: Further dollars of each option, shape (n, q).
+        dollars: Additional dollars of each option, shape (n, q).
 
     Attributes:
         alphas: Penalty of each target, shape (2q,).
@@ -77,9 +77,9 @@ class StageProblem:
     def solve(
         problems: Sequence[StageProblem], design: AnswerDesign, held_out: NDArray[np.intp]
     ) -> None:
-        """Predict a fold of problems after the same answers by regressions on the others.
+        """Predict a fold for problems after the same answers by regressions on the other folds.
 
-        To solve them together takes as long as to solve one.
+        Solving them together takes as long as solving one.
         """
         ask = problems[0].ask
         targets = np.hstack([problem.targets for problem in problems])
@@ -93,7 +93,7 @@ class StageProblem:
                 problem._held_out[place, held_out] = part
 
     def expected(self) -> tuple[Matrix, Matrix]:
-        """Errors and dollars on held-out rows, shape (n, q) each; the penalties are taken."""
+        """Return errors and dollars on held-out rows, shape (n, q) each, and fix the penalties."""
         if not len(self.alphas):
             best = ((self._held_out - self.targets) ** 2).mean(axis=1).argmin(axis=0)
             self.alphas = np.array(_ALPHAS)[best]
@@ -102,7 +102,7 @@ class StageProblem:
         return errors @ self._rotation.T, dollars
 
     def fit(self, design: AnswerDesign) -> tuple[Matrix, NDArray[np.float64]]:
-        """Weights and intercepts of errors and dollars, learned from all rows."""
+        """Return weights and intercepts for errors and dollars, learned from all rows."""
         gram = design.regression(self.ask, self.targets, slice(None))
         weights = np.empty((len(gram.mean), len(self.alphas)))
         intercept = np.empty(len(self.alphas))
@@ -116,8 +116,8 @@ class StageProblem:
         return weights @ back, intercept @ back
 
 
-# How to decide at a price weight: by the router without looks, by the router that knows them too,
-# or always for one column, which has its own index.
+# Modes of deciding at a price weight: by the router without looks, by the router with looks, or
+# always for one column, given by its index.
 _PLAIN, _FRONT = -2, -1
 
 
@@ -127,7 +127,7 @@ class CascadePriceGrid(PriceGridRouters):
     Args:
         plain: Routers over the experts alone.
         front: Router over experts and looks.
-        modes: How to decide at each price weight of the grid.
+        modes: Mode at each price weight of the grid.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class CascadePriceGrid(PriceGridRouters):
         self._modes = modes
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
-        """Posterior over columns, at a price weight or at one per row."""
+        """Return the posterior over columns, at a price weight or at one per row."""
         wanted = np.asarray(weights, dtype=np.float64)
         if wanted.ndim == 0:
             return next(iter(self.posteriors(X, [float(wanted)])))
@@ -152,9 +152,9 @@ class CascadePriceGrid(PriceGridRouters):
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
     ) -> Iterator[Matrix]:
-        """Posterior over columns at each of several price weights.
+        """Return the posterior over columns at each of several price weights.
 
-        Each router is asked only where it decides: a gateway calls this for every request.
+        A router runs only at the weights where it decides: a gateway calls this for every request.
         """
         modes = [self._mode(float(weight)) for weight in weights]
         alone = [weight for weight, mode in zip(weights, modes, strict=True) if mode == _PLAIN]
@@ -173,11 +173,11 @@ class CascadePriceGrid(PriceGridRouters):
             yield found
 
     def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Column of each row at each of many price weights, shape (W, n)."""
+        """Return the column of each row at each of many price weights, shape (W, n)."""
         return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
 
     def _mode(self, weight: float) -> int:
-        """That of the nearest weight of the grid, on a logarithmic scale."""
+        """Return the mode at the nearest weight of the grid, on a logarithmic scale."""
         if len(self.grid) == 1:
             return self._modes[0]
         scale, unit = np.log1p(self.grid / self.grid[1]), self.grid[1]
@@ -198,9 +198,9 @@ def choose_modes(
     parts: Sequence[FoldVectors],
     columns: TrainingRows,
 ) -> list[int]:
-    """How to decide at each weight: what is simpler, unless another costs less on held-out rows.
+    """Choose a mode for each weight: the simplest, unless another costs less on held-out rows.
 
-    Less by more than one standard error of the difference.
+    The cost must be lower by more than one standard error of the difference.
     """
     shape = (len(grid), len(columns.errors))
     routed, fronted = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
@@ -225,7 +225,7 @@ def choose_modes(
 
 
 class CascadeSettings(Protocol):
-    """The parameters of a cascade router that its stages read, and where they are stored."""
+    """The parameters of a cascade router that its stages read, and the router that stores them."""
 
     price_weights: Sequence[float]
     max_calls: int
@@ -237,7 +237,7 @@ class CascadeSettings(Protocol):
 
 
 class StageLearner:
-    """Tries looks on rows that they have not learned from."""
+    """A learner that evaluates looks on rows that they were not trained on."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class StageLearner:
         self._stages: dict[int, int] = {}
 
     def choose(self) -> list[CascadeStage]:
-        """The looks that are offered."""
+        """Return the looks to offer."""
         experts = self._errors.shape[1]
         if not self._parts or experts < 2:
             return []
@@ -282,7 +282,7 @@ class StageLearner:
         return _worthwhile(found, baselines, self._weights, most, self._clusters)
 
     def keep(self, look: CascadeStage) -> int:
-        """Learn a look and those that it continues with from all rows; the index of its stage."""
+        """Fit a look and those that may follow on all rows; return the index of its stage."""
         if id(look) in self._stages:
             return self._stages[id(look)]
         then = [self.keep(further) for further in look.then]
@@ -332,7 +332,7 @@ class StageLearner:
     def _look(
         self, problem: StageProblem, weight: float, then: tuple[CascadeStage, ...] = ()
     ) -> CascadeStage:
-        """What is paid where the option of lowest expected cost is taken."""
+        """Measure a look that takes the option of lowest expected cost."""
         errors, dollars = problem.expected()
         chosen = (errors + weight * dollars).argmin(axis=1)
         asked = self._dollars[:, list(problem.ask)]
@@ -349,7 +349,7 @@ class StageLearner:
         )
 
     def _deeper(self, both: list[CascadeStage]) -> list[CascadeStage]:
-        """One answer first, then perhaps a second one, and perhaps an expert more."""
+        """Try one answer first, then perhaps a second one, and perhaps a third expert."""
         options = []
         for one in self._first:
             for weight in self._weights:
@@ -359,7 +359,7 @@ class StageLearner:
         return [self._look(*option) for option in options]
 
     def _rules(self) -> Iterator[CascadeStage]:
-        """Two experts and what they agree on, else a third one: nothing is learned."""
+        """Yield rules: ask two experts, and a third one if they disagree. Nothing is learned."""
         errors, dollars = self._errors, self._dollars
         for ask in combinations(self._first, MOST_SEEN):
             agree = self._answers.agree(*ask)
@@ -372,7 +372,7 @@ class StageLearner:
                     yield CascadeStage(ask, 0.0, paid, bill, rate, otherwise=otherwise)
 
     def _baselines(self, routed: list[CascadeStage]) -> list[NDArray[np.float64]]:
-        """Costs of each row by the best single expert or by routing, whichever is lower."""
+        """Return each row's cost by the best single expert or by routing, whichever is lower."""
         found = []
         for look, weight in zip(routed, self._weights, strict=True):
             costs = self._errors + weight * self._dollars
@@ -388,16 +388,16 @@ def _worthwhile(
     most: int,
     clusters: NDArray[np.intp] | None,
 ) -> list[CascadeStage]:
-    """The looks by which costs along the grid fall most, one after the other.
+    """Return the looks that lower costs along the grid the most, chosen one by one.
 
-    Only what is better than the baseline of a weight by two standard errors counts there: the best
-    of a hundred looks that are worth nothing is better by that much.
+    A look must beat the baseline of a weight by two standard errors to count there: the best of a
+    hundred worthless looks beats it by about that much.
 
     Args:
         candidates: All looks that were tried.
         baselines: Costs of each row at each weight, by routing or by the best single expert.
         weights: Price weights.
-        most: Looks that are taken at most.
+        most: Maximum number of looks.
         clusters: Number of each row's cluster, shape (n,), or `None`.
     """
     gains = np.zeros((len(candidates), len(weights)))

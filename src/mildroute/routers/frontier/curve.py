@@ -1,8 +1,8 @@
-"""The curve of money against quality on held-out rows, and how a target picks a point of it.
+"""The curve of cost against quality on held-out rows, and the choice of a point by a target.
 
 The curve is the upper convex hull of the router's points along its price weights and of the single
-experts. A point between two vertices is served by a coin per request, so every point of the hull
-can be operated on, not its vertices alone.
+experts. A point between two vertices is served by a random draw per request, so every point of the
+hull can be operated on, not only its vertices.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _RESAMPLES = 1000
 _ROUNDING = 1e-9
 
 
-# Resamples whose hulls tell how much too good a hull looks on the rows that chose it.
+# Number of resamples that estimate how optimistic a hull is on the rows that chose it.
 _HULLS = 100
 
 
-# Below this many rows resampling says too little, and only the best expert itself is promised to
-# keep its score: with 5 rows, three of four routers kept less than they promised.
+# Below this many rows resampling is unreliable, and only the best expert itself is promised to keep
+# its score: with 5 rows, three of four routers kept less than they promised.
 FEWEST_TO_PROMISE = 30
 
 
@@ -49,22 +49,22 @@ FEWEST_TO_PROMISE = 30
 FEWEST_FOR_ROUTER = 200
 
 
-# Part of the risk of breaking a promise that a point of the router may take. With 300 rows of six
-# tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of it and in 0.955 with half, for 1
-# point of saving.
+# Share of the risk of breaking a promise that a point of the router may take. With 300 rows of six
+# tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of the risk and in 0.955 with half,
+# at the cost of 1 point of savings.
 _ROUTER_RISK = 0.5
 
 
-# Shares of the coin that are tried between two vertices.
+# Probabilities tried for the mix of two vertices.
 _STEPS = 64
 
 
 def convex_hull_indices(
     dollars: Sequence[float] | NDArray[Any], scores: Sequence[float] | NDArray[Any]
 ) -> list[int]:
-    """Indices of the points on the upper convex hull, by ascending dollars.
+    """Return indices of the points on the upper convex hull, by ascending dollars.
 
-    Of equal points the first.
+    Of equal points, the first is returned.
     """
     # Plain numbers: a loop over a few points is several times faster without NumPy's scalars.
     x, y = [float(value) for value in dollars], [float(value) for value in scores]
@@ -79,7 +79,7 @@ def convex_hull_indices(
 
 
 def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[float]) -> bool:
-    """Whether the middle point lies on or below the line between its neighbors."""
+    """Return whether the middle point lies on or below the line between its neighbors."""
     return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (
         x[middle] - x[left]
     )
@@ -89,12 +89,12 @@ def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[f
 class CostQualityCurve:
     """Held-out dollars, errors and shares of the router's points and of the single experts.
 
-    Bootstrap replicates of them are kept. The first P points are the router's, the last p the
+    Bootstrap replicates of them are kept too. The first P points are the router's, the last p the
     single experts.
 
     Attributes:
         weights: Price weight of each of the router's points, ascending, shape (P,).
-        dollars: Mean dollars a query, shape (P + p,).
+        dollars: Mean dollars per query, shape (P + p,).
         errors: Mean error, shape (P + p,).
         shares: Share of each expert, shape (P + p, p).
         dollars_spread: Standard deviation of a query's dollars, shape (P + p,).
@@ -103,11 +103,12 @@ class CostQualityCurve:
         error_replicates: Bootstrap means, shape (B, P + p).
         share_replicates: Bootstrap shares, shape (B, P + p, p).
         refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much
-            the bill moves when it is fitted again.
-        looks: How many of the p experts, the last ones, are looks of a cascade: they can be
-            operated on as experts can, and no saving is counted against them.
-        units: Effective number of clusters that the rows make; `None` if every row is its own.
-        baseline: Index of the expert whose bill the user pays today; `None` is the most expensive.
+            the bill varies between fits.
+        looks: Number of the p experts, the last ones, that are looks of a cascade: they can be
+            operated on like experts, and no saving is counted against them.
+        units: Effective number of clusters among the rows; `None` if every row is its own.
+        baseline: Index of the expert whose bill the user pays today; `None` means the most
+            expensive.
     """
 
     weights: NDArray[np.float64]
@@ -127,33 +128,33 @@ class CostQualityCurve:
 
     @property
     def experts(self) -> int:
-        """Number of experts p."""
+        """Return the number of experts p."""
         return self.shares.shape[1]
 
     @property
     def singles(self) -> NDArray[np.intp]:
-        """Places of the single experts, shape (p,)."""
+        """Return the indices of the single experts, shape (p,)."""
         return np.arange(len(self.weights), len(self.dollars))
 
     @property
     def baselines(self) -> NDArray[np.intp]:
-        """Places of the single experts without looks."""
+        """Return the indices of the single experts without looks."""
         return self.singles[: self.experts - self.looks]
 
     @cached_property
     def best(self) -> int:
-        """Index of the best single expert by score, the cheapest of equals."""
+        """Return the index of the best single expert by score, the cheapest of equals."""
         errors, dollars = self.errors[self.baselines], self.dollars[self.baselines]
         return _lowest(np.ones(len(errors), dtype=bool), errors, dollars)
 
     @property
     def clusters(self) -> float:
-        """Number of clusters, or of rows where every row is its own."""
+        """Return the number of clusters, or of rows if every row is its own."""
         return self.rows if self.units is None else self.units
 
     @cached_property
     def baseline_place(self) -> int:
-        """Place of the expert whose bill the user pays today."""
+        """Return the index of the point of the expert whose bill the user pays today."""
         if self.baseline is not None:
             return int(self.singles[self.baseline])
         bills, errors = -self.dollars[self.baselines], self.errors[self.baselines]
@@ -161,22 +162,22 @@ class CostQualityCurve:
 
     @property
     def best_error(self) -> float:
-        """Lowest mean error of a single expert."""
+        """Return the lowest mean error of a single expert."""
         return float(self.errors[self.singles[self.best]])
 
     @cached_property
     def best_error_replicates(self) -> NDArray[np.float64]:
-        """The same in each bootstrap resample, shape (B,).
+        """Return the lowest mean error in each bootstrap resample, shape (B,).
 
-        Best again in each, because who is best is a matter of luck too.
+        The best expert is determined anew in each resample, because it depends on chance too.
         """
         return np.asarray(self.error_replicates[:, self.baselines].min(axis=1))
 
     @cached_property
     def hull(self) -> NDArray[np.intp]:
-        """Vertices of the operating frontier, by ascending dollars."""
-        # Of equal points the single expert: a router that picked it on every held-out row may pick
-        # another one on the next.
+        """Return the vertices of the operating frontier, by ascending dollars."""
+        # Of equal points, prefer the single expert: a router that picked it on every held-out row
+        # may pick another one on the next.
         order = np.concatenate([self.singles, np.arange(len(self.weights))])
         found = order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])]
         return np.array([self._middle_of_equals(int(index)) for index in found], dtype=np.intp)
@@ -185,7 +186,7 @@ class CostQualityCurve:
         """Return the middle one of the router's points that equal this one.
 
         At the ends of such a run of price weights, ties decide, and another fit breaks them
-        otherwise.
+        differently.
         """
         if index >= len(self.weights):
             return index
@@ -198,19 +199,19 @@ class CostQualityCurve:
 
     @cached_property
     def coin_hull(self) -> NDArray[np.intp]:
-        """Vertices of the frontier of single experts alone."""
+        """Return the vertices of the frontier of single experts alone."""
         return self.baselines[
             convex_hull_indices(self.dollars[self.baselines], 1 - self.errors[self.baselines])
         ]
 
     @cached_property
     def optimism(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bills, and by how much the hull's score there is too good.
+        """Return bills, and how optimistic the hull's score is at each of them.
 
-        Its vertices were chosen on the rows that measure them.
+        The hull's vertices were chosen on the rows that measure them.
 
-        In each bootstrap resample the hull is found again, and what its mixes score there is
-        compared with what they score on all rows.
+        In each bootstrap resample the hull is computed again, and the scores of its mixes there are
+        compared with their scores on all rows.
         """
         low, high = self.dollars[self.hull[[0, -1]]]
         bills = np.linspace(low, high, 30)
@@ -226,9 +227,9 @@ class CostQualityCurve:
 
     @cached_property
     def gain(self) -> tuple[float, float]:
-        """Mean score of the hull above the best coin, after optimism, and its standard error.
+        """Return the hull's mean score above the best random mix, less optimism, and its error.
 
-        The mean is over the range of bills that both have.
+        The mean is over the range of bills that both have. The error is a standard error.
         """
         low, high = self.dollars[self.coin_hull[[0, -1]]]
         bills = np.linspace(low, high, 50)
@@ -250,7 +251,7 @@ class CostQualityCurve:
     ) -> OperatingPoint:
         """Return the point of highest score whose bill stays below the budget.
 
-        The bill is that for ``queries`` queries, and stays below with this confidence.
+        The bill is that of ``queries`` queries, and stays below the budget with this confidence.
         """
         check_target("a budget", dollars_per_1000)
         check_promise(confidence, queries)
@@ -278,7 +279,7 @@ class CostQualityCurve:
         """Return the cheapest point that keeps this fraction of the best single expert's score.
 
         Its score is at least that with this confidence. Both scores are taken on the same
-        resamples: what is luck of the rows for both decides nothing.
+        resamples, so that variation common to both cancels out.
         """
         check_target("a quality", fraction_of_best)
         check_quality(fraction_of_best)
@@ -287,8 +288,8 @@ class CostQualityCurve:
         found, surest = [], -np.inf
         for path, risk in self._promising_paths(1 - confidence):
             floor = np.quantile(1 - path.error_replicates - best, risk, axis=0) - path.optimism
-            # The best expert itself keeps all of its score, however few the rows; the best of each
-            # resample may be another one.
+            # The best expert itself keeps all of its own score, even with few rows; the best expert
+            # of a resample may be another one.
             floor = np.where(
                 (path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best,
                 np.maximum(floor, 0.0),
@@ -309,7 +310,7 @@ class CostQualityCurve:
         return self._point(min(found, key=lambda mix: (mix.bill, mix.error)), confidence, queries)
 
     def for_best(self, confidence: float, queries: int) -> OperatingPoint:
-        """Cheapest point whose score is not significantly different from the best point's."""
+        """Return the cheapest point whose score does not differ significantly from the best."""
         check_promise(confidence, queries)
         path, _ = self._promising_paths(1 - confidence)[0]
         best = _lowest(np.ones(len(path.errors), dtype=bool), path.errors, path.dollars)
@@ -325,7 +326,7 @@ class CostQualityCurve:
     ) -> OperatingPoint:
         """Return the point of highest score among those that limit the share of an expert.
 
-        They send at most this share of queries to it with this confidence.
+        They send at most this share of queries to the expert with this confidence.
         """
         check_target("a share", at_most)
         check_promise(confidence, queries)
@@ -345,7 +346,7 @@ class CostQualityCurve:
         return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
     def point(self, index: int, confidence: float, queries: int) -> OperatingPoint:
-        """One of the router's points, or a single expert, with its two-sided intervals."""
+        """Return one of the router's points, or a single expert, with its two-sided intervals."""
         check_promise(confidence, queries)
         return self._point(
             _Mix(index, index, 0.0, float(self.errors[index]), float(self.dollars[index]), 0.0),
@@ -354,10 +355,11 @@ class CostQualityCurve:
         )
 
     def exchange_rate(self, point: OperatingPoint) -> float:
-        """Errors that a dollar is worth at a point of this curve.
+        """Return the number of errors that a dollar is worth at a point of this curve.
 
-        Its price weight, or between two vertices what a dollar buys on the way from one to the
-        other: at that price both cost the same, and so does every mix of them.
+        This is the price weight of a single vertex. Between two vertices it is what a dollar buys
+        on the way from one to the other: at that price both cost the same, and so does every mix of
+        them.
         """
         if not point.is_mixed:
             return point.price_weight
@@ -372,7 +374,7 @@ class CostQualityCurve:
         return int(np.abs(self.weights - vertex.price_weight).argmin())
 
     def _paths(self) -> list[_Path]:
-        """The operating frontier, and the one of single experts alone.
+        """Return the operating frontier, and the one of single experts alone.
 
         With few rows the latter can promise more.
         """
@@ -385,8 +387,8 @@ class CostQualityCurve:
     def _promising_paths(self, risk: float) -> list[tuple[_Path, float]]:
         """Return the paths that may promise a quality, and the risk that each may take.
 
-        The router's path has many points, of which the one that looks cheapest is taken: it may
-        take half the risk, and with few clusters none.
+        The router's path has many points, and the one that looks cheapest is selected, so it may
+        take half the risk, and with few clusters no risk at all.
         """
         with_router, mixes = self._paths()
         if self.clusters < FEWEST_FOR_ROUTER:
@@ -406,7 +408,7 @@ class CostQualityCurve:
     def _tail(self, confidence: float) -> float:
         """Return the quantile of the replicates at which a two-sided interval begins.
 
-        It is widened for few clusters, so that a mean gets the width of Student's interval.
+        It is widened for few clusters, so that a mean has the width of Student's interval.
         """
         units = max(self.clusters, 2.0)
         width = np.sqrt(units / (units - 1)) * t.ppf((1 + confidence) / 2, units - 1)
@@ -421,7 +423,7 @@ class CostQualityCurve:
         return Vertex(ranking, int(index - len(self.weights)), probability)
 
     def _weight_near(self, index: int) -> float:
-        """The router's price weight whose bill is nearest to a single expert's."""
+        """Return the router's price weight whose bill is nearest to a single expert's."""
         if not len(self.weights):
             return 0.0
         return float(
@@ -479,9 +481,9 @@ class CostQualityCurve:
 
 @dataclass(frozen=True)
 class _Mix:
-    """A place on a path.
+    """A position on a path.
 
-    Two points, the share of the second, and what to expect there per query.
+    Two points, the share of the second, and the expected figures per query.
     """
 
     low: int
@@ -518,12 +520,12 @@ class _Path:
 
     @cached_property
     def error_replicates(self) -> NDArray[np.float64]:
-        """Shape (B, places), without the optimism."""
+        """Return errors, shape (B, positions), without the optimism."""
         return self.of(self._curve.error_replicates)
 
     @property
     def is_best(self) -> NDArray[np.bool_]:
-        """Whether a place is the best single expert alone."""
+        """Return whether each position is the best single expert alone."""
         best = self._curve.singles[self._curve.best]
         low, high = self._vertices[self._lower], self._vertices[self._upper]
         return np.asarray(
@@ -540,7 +542,7 @@ class _Path:
     def bill_quantile(self, level: float, queries: int) -> NDArray[np.float64]:
         """Return the quantile of the mean dollars of a future batch.
 
-        It covers the rows that were drawn, a router fitted again, and the luck of the batch.
+        The quantile covers sampling of the rows, refitting of the router, and chance in the batch.
         """
         spread = np.hypot(self._luck_of_bill(queries), self._refit_spread)
         return np.asarray(np.quantile(self._noisy_bills(spread), level, axis=0))
@@ -548,7 +550,7 @@ class _Path:
     def error_quantile(self, level: float, queries: int) -> NDArray[np.float64]:
         """Return the quantile of the mean error of a future batch.
 
-        It covers the rows that were drawn and the luck of the batch.
+        The quantile covers sampling of the rows and chance in the batch.
         """
         luck = self._luck(self._curve.errors, self._curve.error_spread, queries)
         noisy = _with_noise(self.error_replicates, luck) + self.optimism
@@ -565,9 +567,9 @@ class _Path:
         return np.asarray(np.sqrt(np.maximum(squares - self.of(means) ** 2, 0.0) / queries))
 
     def kept_quantiles(self, tail: float) -> tuple[float, float]:
-        """Return the ends of the share kept of the score of whichever expert is best.
+        """Return the ends of the kept share of the score of whichever expert is best.
 
-        They are those of the first place, less what its score is too good by.
+        They are those of the first position, less the optimism of its score.
         """
         scores = 1 - self.error_replicates[:, 0] - self.optimism[0]
         best = 1 - self._curve.best_error_replicates
@@ -577,9 +579,9 @@ class _Path:
         return float(low), float(high)
 
     def saved_replicates(self, base: int, queries: int) -> NDArray[np.float64]:
-        """Return the share saved of the bill of the point at ``base``, shape (B, places).
+        """Return the share saved of the bill of the point at ``base``, shape (B, positions).
 
-        It is that of a batch of queries like the same resampled rows, by a router fitted again.
+        Both bills are those of a batch like the resampled rows, by a refitted router.
         """
         spread = np.hypot(self._luck_of_bill(queries), self._refit_spread)
         bills = np.maximum(self._noisy_bills(spread), 0.0)
@@ -601,7 +603,7 @@ class _Path:
         return _with_noise(self.of(self._curve.dollars_replicates), spread)
 
     def at(self, place: int) -> _Mix:
-        """The mix at one place."""
+        """Return the mix at one position."""
         low, high = (int(self._vertices[index[place]]) for index in (self._lower, self._upper))
         share = float(self._share[place])
         return _Mix(
@@ -617,7 +619,7 @@ class _Path:
 def _with_noise(
     replicates: NDArray[np.float64], spread: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Add normal noise to replicates, shape (B, places), with one draw for all places of each."""
+    """Add normal noise to replicates, shape (B, positions), with one draw per replicate."""
     draws = np.random.default_rng(0).standard_normal((len(replicates), 1))
     return np.asarray(replicates + draws * spread)
 
@@ -625,9 +627,9 @@ def _with_noise(
 def _lowest(
     allowed: NDArray[np.bool_], values: NDArray[np.float64], then: NDArray[np.float64]
 ) -> int:
-    """Index of the lowest allowed value.
+    """Return the index of the lowest allowed value.
 
-    Of those equal up to rounding, the one that is lowest in another column.
+    Of values equal up to rounding, take the one that is lowest in another column.
     """
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))
@@ -651,10 +653,10 @@ def measure_curve(
         choices: Expert chosen on each held-out row, shape (P, n).
         errors: Error of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
-        row_weights: Weight of each row, shape (n,), or none.
+        row_weights: Weight of each row, shape (n,), or `None`.
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
             none.
-        looks: How many of the experts, the last ones, are looks of a cascade.
+        looks: Number of the experts, the last ones, that are looks of a cascade.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
             resampled.
     """
@@ -701,7 +703,7 @@ def _resampled_means(
 ) -> NDArray[np.float64]:
     """Return weighted means of the columns over bootstrap samples, shape (B, columns).
 
-    Whole clusters are drawn, and rows where every row is its own.
+    Whole clusters are drawn, or rows if every row is its own cluster.
     """
     sums, sizes = importance[:, None] * columns, importance
     if clusters is not None:

@@ -27,14 +27,14 @@ from mildroute.routers.mild import MildRouter
 __all__ = ["cut_into_folds", "cut_vectors", "measure_folds"]
 
 
-# Price weights between two neighbors of the grid at which the held-out curve is measured.
+# Number of price weights between two neighbors of the grid at which the held-out curve is measured.
 _POINTS_BETWEEN = 4
 
 
 _FEWEST_ROWS = 10
 
 
-# Rows on which it is decided whether the surrogate losses are worth fitting along the grid.
+# Number of rows used to decide whether the surrogate losses are worth fitting along the grid.
 _SAMPLE = 1000
 
 
@@ -51,7 +51,7 @@ class MeasuredMethod:
 def refit_without(
     template: Any, along: PriceGridRouters, rows: TrainingRows, part: FoldVectors
 ) -> PriceGridRouters:
-    """The routers that have not seen a fold."""
+    """Return routers that were not trained on a fold."""
     seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
     return along.refitted(template, rows.take(seen, part.vectors))
 
@@ -63,12 +63,12 @@ def measure_folds(
     rows: TrainingRows,
     parts: Sequence[FoldVectors],
 ) -> MeasuredMethod:
-    """Measure a method on rows that its routers have not seen.
+    """Measure a method on rows that its routers were not trained on.
 
     Args:
-        name: Of the method.
-        along: Routers that have seen all rows; they are measured where there are no folds.
-        folds: Routers that have not seen a fold, for each.
+        name: Name of the method.
+        along: Routers trained on all rows; they are measured if there are no folds.
+        folds: For each fold, routers that were not trained on it.
         rows: All rows.
         parts: The folds.
     """
@@ -105,9 +105,9 @@ def measure_folds(
 
 
 def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
-    """The method of the best frontier.
+    """Return the method with the best frontier, and the reason.
 
-    An earlier, simpler one if it is within one standard error of it.
+    An earlier, simpler method is preferred if it is within one standard error of the best.
     """
     gains = [each.curve.gain for each in found]
     best = int(np.argmax([gain for gain, _ in gains]))
@@ -135,9 +135,9 @@ def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
 
 
 def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.float64]) -> bool:
-    """Tell whether a surrogate loss is clearly better than cost regression on some rows.
+    """Return whether a surrogate loss is clearly better than cost regression on some rows.
 
-    They are compared at the middle of the grid.
+    The two are compared at the middle of the grid.
     """
     count, experts = rows.errors.shape
     if experts == 1 or count < _FEWEST_ROWS:
@@ -149,13 +149,13 @@ def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.floa
     for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
         if view != "none":
             costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
-    # The costs of two routers on the same rows go together: half of one's standard error is about
-    # one of their difference.
+    # The costs of two routers on the same rows are correlated: half of one's standard error is
+    # about the standard error of their difference.
     return costs.get(True, np.inf) - costs.get(False, np.inf) > max(found["standard_error"]) / 2
 
 
 def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The grid and some weights between its points, evenly on a logarithmic scale."""
+    """Return the grid and weights between its points, evenly spaced on a logarithmic scale."""
     if len(grid) == 1:
         return grid
     scale = np.log1p(grid / grid[1])
@@ -179,8 +179,8 @@ def cut_into_folds(
     units = count_units(clusters, rows)
     if rows < _FEWEST_ROWS or units < 2:
         return []
-    # With few rows a router that lacks a fifth of them is clearly worse than the one that is
-    # served; ten folds halve that.
+    # With few rows, a router without a fifth of them is clearly worse than the one that is served;
+    # ten folds halve that gap.
     folds = 10 if _FEWEST_ROWS**2 <= units < 1000 else 5
     fold = assign_folds(rows, folds, random_state, clusters=clusters)
     return [np.flatnonzero(fold == current) for current in range(fold.max() + 1)]
@@ -189,6 +189,6 @@ def cut_into_folds(
 def cut_vectors(
     X: Any, random_state: int | None, clusters: NDArray[np.intp] | None = None
 ) -> list[FoldVectors]:
-    """Cut vectors that owe nothing to their rows into folds."""
+    """Cut vectors that do not depend on the other rows into folds."""
     held_out = cut_into_folds(X.shape[0], random_state, clusters)
     return [FoldVectors(rows, X) for rows in held_out]

@@ -1,4 +1,4 @@
-"""Operating points: what a target chose, with its figures and intervals."""
+"""Operating points: a target's result, with its figures and intervals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["OperatingPoint", "Vertex"]
 
 @dataclass(frozen=True)
 class Vertex:
-    """One end of the coin: the router at a price weight, or one expert for every request.
+    """One end of a random mix: the router at a price weight, or one expert for every request.
 
     Attributes:
-        price_weight: Weight at which the router decides, or for a single expert the weight that
-            ranks the others behind it.
-        expert: Index of the single expert, or none for the router.
+        price_weight: Weight at which the router decides; for a single expert, the weight that ranks
+            the other experts after it.
+        expert: Index of the single expert, or `None` for the router.
     """
 
     price_weight: float
@@ -25,27 +25,27 @@ class Vertex:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A point of the operating frontier and what it does on held-out rows.
+    """A point of the operating frontier with its figures on held-out rows.
 
     Each interval has the stated confidence.
 
     Attributes:
-        vertices: One, or two between which a coin decides for each request.
-        dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the
-            stated size and covers refitting.
-        score: Expected score; its interval is about a batch of the stated size.
+        vertices: One, or two from which each request draws at random.
+        dollars_per_1000: Expected bill of 1,000 queries. The interval is for a batch of the stated
+            size and covers refitting.
+        score: Expected score. The interval is for a batch of the stated size.
         shares: Share of queries that each expert answers, shape (p,).
-        saved: Share of the bill of the baseline that is saved; its interval is about a batch of the
-            stated size: both bills are taken on the same rows, and refitting and the draws of a mix
-            are covered.
+        saved: Share of the baseline's bill that is saved. The interval is for a batch of the stated
+            size: both bills are taken on the same rows, and refitting and the draws of a mix are
+            covered.
         baseline: Index of the expert whose bill the user pays today.
-        baseline_dollars_per_1000: Its bill.
-        kept_interval: Interval of the share that is kept of the score of the best single expert.
-            It covers that another expert may be the best in truth.
+        baseline_dollars_per_1000: Bill of the baseline.
+        kept_interval: Interval of the kept share of the best single expert's score. It allows for
+            another expert being the best in truth.
         best: Index of the expert with the highest score in the table.
-        best_score: Its score.
-        best_dollars_per_1000: Its bill.
-        confidence: Of each interval.
+        best_score: Score of that expert.
+        best_dollars_per_1000: Bill of that expert.
+        confidence: Confidence of each interval.
 
     Example:
         >>> dollars = np.array([[0.001, 0.003]] * 2)
@@ -75,27 +75,27 @@ class OperatingPoint:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether a coin decides between two vertices."""
+        """Return whether each request draws between two vertices."""
         return len(self.vertices) > 1
 
     @property
     def kept(self) -> float:
-        """Share of the score of the best single expert that is kept; NaN if that is 0."""
+        """Return the kept share of the best single expert's score; NaN if that score is 0."""
         return self.score / self.best_score if self.best_score else float("nan")
 
     @property
     def price_weight(self) -> float:
-        """The price weight of the likelier vertex: errors that a dollar is worth about here."""
+        """Return the price weight of the likelier vertex: roughly, errors that a dollar is worth."""
         return max(self.vertices, key=lambda vertex: vertex.probability).price_weight
 
     @property
     def uses_router(self) -> bool:
-        """Whether any request is decided by the router rather than by a single expert."""
+        """Return whether any request is decided by the router rather than by a single expert."""
         return any(vertex.expert is None for vertex in self.vertices)
 
     @classmethod
     def at_weight(cls, price_weight: float, experts: int) -> OperatingPoint:
-        """The router at a price weight of which nothing was measured."""
+        """Return a point for the router at a price weight, without measurements."""
         unknown = (float("nan"), float("nan"))
         shares = (float("nan"),) * experts
         return cls(
@@ -118,9 +118,9 @@ class OperatingPoint:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> OperatingPoint:
-        """Return the point that ``dataclasses.asdict`` has taken apart.
+        """Return the point from the fields of ``dataclasses.asdict``.
 
-        Points that were stored before there were baselines count the best expert as theirs.
+        Points stored before baselines existed count the best expert as theirs.
         """
         earlier = {
             "baseline": fields["best"],

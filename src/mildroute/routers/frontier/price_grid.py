@@ -29,11 +29,12 @@ __all__ = ["FoldVectors", "PriceGridRouters", "TrainingRows"]
 
 
 class FoldVectors(NamedTuple):
-    """Vectors of all rows by an encoder that has not seen one fold.
+    """Vectors of all rows by an encoder that was not trained on one fold.
 
     Attributes:
         vectors: Vectors of all rows, shape (n, d).
-        answers: Answers to all rows as features that have not seen the fold either, or none.
+        answers: Answers to all rows as features from a transformer not trained on the fold, or
+            `None`.
     """
 
     held_out: NDArray[np.intp]
@@ -42,10 +43,10 @@ class FoldVectors(NamedTuple):
 
 
 class TrainingRows(NamedTuple):
-    """What a frontier is learned from; weights and groups may be none.
+    """The training data of a frontier; weights and groups may be `None`.
 
     Attributes:
-        looks: How many of the columns of errors and dollars, the last ones, are looks of a cascade.
+        looks: Number of columns of errors and dollars, the last ones, that are looks of a cascade.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
 
@@ -58,7 +59,7 @@ class TrainingRows(NamedTuple):
     clusters: NDArray[np.intp] | None = None
 
     def take(self, rows: NDArray[np.intp], vectors: Any) -> TrainingRows:
-        """Some of the rows, with vectors of another encoder."""
+        """Return some of the rows, with vectors of another encoder."""
         weights = None if self.weights is None else self.weights[rows]
         groups = None if self.groups is None else np.asarray(self.groups)[rows]
         return TrainingRows(
@@ -72,14 +73,14 @@ class TrainingRows(NamedTuple):
         )
 
     def costs(self, price_weight: float) -> Matrix:
-        """Cost of each column on each row, shape (n, p)."""
+        """Return the cost of each column on each row, shape (n, p)."""
         return np.asarray(self.errors + price_weight * self.dollars)
 
 
 class PriceGridRouters:
     """Fitted routers along the grid.
 
-    One that takes a price weight, or one per grid point whose posteriors are mixed.
+    Either one router that takes a price weight, or one per grid point, with mixed posteriors.
     """
 
     def __init__(self, routers: list[Any], grid: NDArray[np.float64]) -> None:
@@ -91,7 +92,7 @@ class PriceGridRouters:
     ) -> PriceGridRouters:
         """Fit a router along the grid.
 
-        What it searches for is found once, in the middle of the grid, and kept.
+        Parameters to search are searched once, in the middle of the grid, and then fixed.
         """
         if _takes_prices(template):
             known = inspect.signature(template.fit).parameters
@@ -107,14 +108,14 @@ class PriceGridRouters:
         return cls(fit_all_at_weights([clone(shared) for _ in grid], rows, grid), grid)
 
     def refitted(self, template: Any, rows: TrainingRows) -> PriceGridRouters:
-        """Copies with the same settings, fitted on other rows."""
+        """Return copies with the same settings, fitted on other rows."""
         if _takes_prices(template):
             return self.fitted(template, rows, self.grid)
         kept = [_kept(router) for router in self.routers]
         return PriceGridRouters(fit_all_at_weights(kept, rows, self.grid), self.grid)
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
-        """Posterior (n, p) at a price weight, or at one per row."""
+        """Return the posterior (n, p) at a price weight, or at one per row."""
         wanted = np.asarray(weights, dtype=np.float64)
         if len(self.routers) == 1:
             return self._of_one(X, wanted)
@@ -139,10 +140,10 @@ class PriceGridRouters:
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
     ) -> Iterator[Matrix]:
-        """Posterior (n, p) at each of several price weights."""
+        """Return the posterior (n, p) at each of several price weights."""
         router, *others = self.routers
         if isinstance(router, RegressionRouter) and not others:
-            # What is expected is computed once; at one row that is most of the time.
+            # Expected values are computed once; on one row they take most of the time.
             errors, prices = router.expected(X)
             return (
                 posterior_of_costs(errors if prices is None else errors + weight * prices)
@@ -151,7 +152,7 @@ class PriceGridRouters:
         return (self.posterior(X, weight) for weight in weights)
 
     def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Expert of each row at each of many price weights, shape (W, n)."""
+        """Return the expert of each row at each of many price weights, shape (W, n)."""
         if len(self.routers) == 1:
             return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
         known = [router.posterior_unchecked(X) for router in self.routers]
@@ -177,9 +178,9 @@ class PriceGridRouters:
         )
 
     def _between(self, wanted: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Return the grid point at or below each weight, and the share of the way to the next.
+        """Return the grid point at or below each weight, and the fraction of the way to the next.
 
-        The share is on a logarithmic scale.
+        The fraction is on a logarithmic scale.
         """
         scale = np.log1p(self.grid / self.grid[1])
         place = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
@@ -203,8 +204,8 @@ def fit_all_at_weights(
 ) -> list[Any]:
     """Fit a router at each price weight.
 
-    Topics do not depend on the weight, and are two thirds of the time at 300 rows: routers with the
-    same features share them.
+    Topics do not depend on the weight and take two thirds of the time at 300 rows, so routers with
+    the same features share them.
     """
     shared: dict[str, FeatureSets] = {}
     fitted = []
@@ -221,14 +222,14 @@ def fit_all_at_weights(
 
 
 def _takes_prices(router: Any) -> bool:
-    """Whether a router is fitted on errors and prices once and told the weight at prediction."""
+    """Return whether a router is fitted once on errors and prices and takes a weight later."""
     return bool(getattr(router, "supports_price_weight", False))
 
 
 def _found(router: MildRouter) -> dict[str, Any]:
-    """What a search has found, to be kept along the grid.
+    """Return the settings that a search selected, to be fixed along the grid.
 
-    Where it did not take a surrogate loss, a plain one stands in.
+    If the search did not select a surrogate loss, a plain one stands in.
     """
     if router.reward_ == REGRESSION or router.features_ == "none":
         return {
@@ -253,7 +254,7 @@ def _found(router: MildRouter) -> dict[str, Any]:
 
 
 def _kept(router: Any) -> Any:
-    """An unfitted copy with the settings that were found."""
+    """Return an unfitted copy with the selected settings."""
     return (
         clone(router).set_params(**_found(router))
         if isinstance(router, MildRouter)

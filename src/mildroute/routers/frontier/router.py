@@ -1,6 +1,6 @@
 """One router for every target.
 
-Money against quality as a frontier that can be operated anywhere.
+The frontier of cost against quality can be operated at any of its points.
 """
 
 from __future__ import annotations
@@ -48,40 +48,39 @@ __all__ = ["FrontierRouter", "dollars_of"]
 _Tell: TypeAlias = Callable[[int, int, str], None]
 
 
-# Part of the posterior that a single expert has at its vertex; the rest ranks those who are asked
+# Share of the posterior that a single expert has at its vertex; the rest ranks the experts to ask
 # if it fails.
 _TO_EXPERT = 0.6
 
 
 class FrontierRouter(RouterMixin, BaseEstimator):
-    """A router along a grid of price weights, and the frontier on which its targets stand.
+    """A router along a grid of price weights, with the frontier from which targets pick a point.
 
-    Both are in one artifact. The frontier is the upper convex hull of the router's points and the
-    single experts, measured on rows that the router has not seen; between two of its vertices a
-    coin decides for each request. So a budget is used up, a quality is not overpaid, and no target
-    does worse than a random mix of two experts except for estimation error. The method is
-    chosen once, by the whole frontier.
+    One artifact holds both. The frontier is the upper convex hull of the router's points and the
+    single experts, measured on rows that the router was not trained on. Between two of its
+    vertices, each request is decided at random. A budget is therefore used up, a quality is not
+    overpaid, and no target does worse than a random mix of two experts, up to estimation error. The
+    method is chosen once, for the whole frontier.
 
     Args:
-        router: The router to fit along the grid. By default cost regression, see
+        router: The router to fit along the grid. Defaults to cost regression, see
             :class:`~mildroute.routers.regression.RegressionRouter`, or :class:`MildRouter` if that
             is better, see ``thorough``.
         price_weights: The grid: how much error one dollar is worth; ascending, from 0.
-        price_weight: Weight used if ``predict`` is given none and no operating point has been
-            taken.
-        thorough: Whether to fit :class:`MildRouter` along the grid as well, which takes as long
-            again, and to keep it if its frontier is better by more than one standard error.
-            ``"auto"`` does so if a surrogate loss wins a search on a sample of the rows.
-        n_jobs: Processes that fit folds; none is one.
-        random_state: Seed of the folds, of the routers, and of the coin.
+        price_weight: Weight used if ``predict`` receives `None` and no operating point is set.
+        thorough: Whether to fit :class:`MildRouter` along the grid as well, which doubles the time,
+            and to keep it if its frontier is better by more than one standard error. ``"auto"``
+            does so if a surrogate loss wins a search on a sample of the rows.
+        n_jobs: Number of processes that fit folds; `None` means one.
+        random_state: Seed of the folds, of the routers, and of random mixes.
 
     Attributes:
         routers_: One fitted router that takes a price weight, or one per grid point.
         grid_: The grid, shape (G,).
         curve_: Held-out dollars, errors and shares of the router's points and of the single
             experts, as plain columns.
-        selection_: Which method was taken and why, in words.
-        point_: The operating point in use, as plain values, or none.
+        selection_: The selected method and the reason, in words.
+        point_: The operating point in use, as plain values, or `None`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -133,20 +132,20 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     ) -> FrontierRouter:
         """Learn from errors and dollars.
 
-        Other routers take costs as ``y``. This one takes costs without their price, for the price
-        weight that would join both is given when it decides.
+        Other routers take the full cost as ``y``. This one takes the error without the price,
+        because the price weight that joins both is chosen at prediction.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
             y: Error of each expert on each row (one minus its score), shape (n, p).
-            sample_weight: Weight of each row, shape (n,), or none.
+            sample_weight: Weight of each row, shape (n,), or `None`.
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,);
-                without them money does not matter.
-            groups: Group of each training row, shape (n,), or none.
-            progress: Called with steps done, steps in all and a word on the next one, or none.
-            folds: Vectors of all rows by encoders that have not seen a fold, for each fold; by
-                default ``X`` itself is cut into folds. An encoder that learns from its rows makes
-                vectors of those rows that are unlike the vectors of new rows.
+                without them cost is ignored.
+            groups: Group of each training row, shape (n,), or `None`.
+            progress: Called with steps done, total steps and a word on the next step, or `None`.
+            folds: For each fold, vectors of all rows by an encoder that was not trained on the
+                fold. By default ``X`` itself is cut into folds. An encoder's vectors of its own
+                training rows differ from its vectors of new rows.
             clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
                 of a prompt, are held out and resampled together.
 
@@ -182,9 +181,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return self
 
     def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
-        """Take an operating point.
+        """Set the operating point.
 
-        ``predict`` and the others decide there if they are told nothing else.
+        ``predict`` and its siblings use it unless an argument says otherwise.
         """
         check_is_fitted(self)
         if point is not None and not isinstance(point, OperatingPoint):
@@ -196,7 +195,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return self
 
     def set_baseline(self, expert: int | None) -> FrontierRouter:
-        """Measure savings against the bill of this expert; `None` is the most expensive one."""
+        """Measure savings against this expert's bill; `None` means the most expensive expert."""
         check_is_fitted(self)
         self.curve_ = {**self.curve_, "baseline": expert}
         self.__dict__.pop("_known_curve", None)
@@ -205,15 +204,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def refitted_shares(
         self, point: OperatingPoint, rows: TrainingRows, parts: Sequence[FoldVectors]
     ) -> Matrix:
-        """Return the probability of each expert on each row, shape (n, p), without its part.
+        """Return the probability of each expert on each row, shape (n, p), out of fold.
 
-        For each part, a router with the settings that were found is fitted on all other rows and
-        decides at the operating point.
+        For each part, a router with the selected settings is fitted on all other rows and decides
+        at the operating point.
 
         Args:
             point: The operating point.
             rows: The training rows.
-            parts: Rows that are held out together, with vectors that have not seen them.
+            parts: Rows that are held out together, with vectors by encoders not trained on them.
         """
         shares = np.zeros(rows.errors.shape)
         for part in parts:
@@ -230,7 +229,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     @property
     def operating_point(self) -> OperatingPoint | None:
-        """The operating point in use, or none if a price weight is."""
+        """Return the operating point in use, or `None` if a price weight is in use."""
         return None if self.point_ is None else OperatingPoint.of(self.point_)
 
     def predict(
@@ -241,16 +240,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         point: OperatingPoint | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> NDArray[np.intp]:
-        """Index of the expert for each row, shape (n,).
+        """Return the index of the expert for each row, shape (n,).
 
         Args:
             X: Vectors, shape (n, d).
             price_weight: Decide at this price weight (a number, or one per row) instead of the
                 operating point.
             point: Decide at this operating point.
-            request_ids: Id of each request: the coin between two vertices is the same for the same
-                id, seed and artifact. By default the content of a row decides, and how many equal
-                rows precede it.
+            request_ids: Id of each request: the random choice between two vertices is the same for
+                the same id, seed and artifact. By default it depends on the content of the row and
+                on the number of equal rows before it.
         """
         return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
@@ -262,22 +261,23 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         point: OperatingPoint | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> NDArray[np.intp]:
-        """Experts from best to worst, shape (n, p), with the arguments of ``predict``."""
+        """Return experts from best to worst, shape (n, p), with the arguments of ``predict``."""
         return argsort_desc(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
     def predict_proba(
         self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
     ) -> Matrix:
-        """Posterior over experts, shape (n, p).
+        """Return the posterior over experts, shape (n, p).
 
-        At an operating point between two vertices the mean of theirs, before the coin.
+        At an operating point between two vertices it is the mean of theirs, before the random
+        choice.
         """
         return self.posterior_unchecked(self._check_predict(X), price_weight, point=point)
 
     def posterior_unchecked(
         self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
     ) -> Matrix:
-        """As ``predict_proba``, for vectors known to be sound."""
+        """Return the same as ``predict_proba``, without checking the vectors."""
         chosen = self._point(price_weight, point)
         if chosen is None:
             return self._along().posterior(X, self._weights(price_weight, X.shape[0]))
@@ -286,13 +286,13 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         )
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
-        """Scores: the posterior, shape (n, p)."""
+        """Return the posterior as scores, shape (n, p)."""
         return self.predict_proba(X, price_weight)
 
     def vertex_posteriors(self, X: Any, point: OperatingPoint) -> list[tuple[float, Matrix]]:
-        """Return the probability of each vertex of an operating point, and its posterior.
+        """Return the probability of each vertex of an operating point, and the vertex's posterior.
 
-        The posterior, shape (n, p), decides there. Vectors are not checked.
+        The posterior has shape (n, p). Vectors are not checked.
         """
         found = []
         posteriors = self._along().posteriors(X, [vertex.price_weight for vertex in point.vertices])
@@ -304,9 +304,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return found
 
     def cross_val_posterior(self, price_weight: float | None = None) -> Matrix:
-        """Posterior of each training row by routers that have not seen its fold, shape (n, p).
+        """Return out-of-fold posteriors of the training rows, shape (n, p).
 
-        Only after a fit in this process.
+        Only available after a fit in this process.
         """
         check_is_fitted(self)
         if getattr(self, "_folds", None) is None:
@@ -335,15 +335,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def for_budget(
         self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """The point of highest score whose bill stays within a budget.
+        """Return the point of highest score whose bill stays within a budget.
 
         Args:
             dollars_per_1000: Dollars for 1,000 queries.
-            confidence: Probability with which the next ``queries`` queries stay within it.
-            queries: Size of the batch that the promise is about.
+            confidence: Probability with which the next ``queries`` queries stay within the budget.
+            queries: Size of the batch that the promise covers.
 
         Returns:
-            The operating point; an UnreachableTargetError says why there is none.
+            The operating point. An UnreachableTargetError explains why there is none.
         """
         curve = self._curve()
         if not curve.dollars.any():
@@ -356,17 +356,17 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def for_quality(
         self, fraction_of_best: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """The cheapest point whose score is at least this fraction of the best single expert's."""
+        """Return the cheapest point that keeps this fraction of the best single expert's score."""
         return self._curve().for_quality(fraction_of_best, confidence, queries)
 
     def for_best(self, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The cheapest point whose score is not significantly different from the best one's."""
+        """Return the cheapest point whose score does not differ significantly from the best."""
         return self._curve().for_best(confidence, queries)
 
     def for_share(
         self, expert: str, at_most: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """The point of highest score that sends at most this share of the queries to an expert."""
+        """Return the point of highest score that sends an expert at most this share of queries."""
         curve = self._curve()
         names = list(self.experts_)
         if expert not in names:
@@ -376,9 +376,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def at(
         self, price_weight: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """Return the operating point of a price weight, without a coin.
+        """Return the operating point of a price weight, without a random mix.
 
-        It is measured at the nearest weight of the held-out curve.
+        Its figures are measured at the nearest weight of the held-out curve.
         """
         curve = self._curve()
         self._weights(price_weight, 1)
@@ -398,7 +398,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def alone(
         self, expert: str, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """The operating point at which one expert answers everything."""
+        """Return the operating point at which one expert answers everything."""
         curve, names = self._curve(), list(self.experts_)
         if expert not in names:
             raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
@@ -408,7 +408,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def validation_(self) -> dict[str, Any]:
         """Score, bill and price weight of the operating point in use.
 
-        Their 95% intervals are from held-out rows.
+        The 95% intervals are from held-out rows.
         """
         point = self.operating_point or self.at(self.price_weight)
         score, bill = point.score_interval, point.dollars_interval
@@ -425,7 +425,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     @property
     def curve(self) -> CostQualityCurve:
-        """What was measured on held-out rows."""
+        """Return the curve measured on held-out rows."""
         return self._curve()
 
     def _curve(self) -> CostQualityCurve:
@@ -435,9 +435,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return self._known_curve
 
     def expected_errors(self, shape: tuple[int, int]) -> Matrix:
-        """Expected error of each expert on each training row, by routers that have not seen it.
+        """Return the expected error of each expert on each training row, out of fold.
 
-        For a router in it that tells them, and before it is stored; rows of no fold are NaN.
+        Only available if the fitted routers predict errors, and before the router is stored. Rows
+        in no fold are NaN.
         """
         found = np.full(shape, np.nan)
         for along, held_out, vectors in self._folds or ():
@@ -471,9 +472,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         point: OperatingPoint | None,
         request_ids: Sequence[str] | None,
     ) -> Matrix:
-        """The posterior that decides each row.
+        """Return the posterior that decides each row.
 
-        Of its price weight, or of the vertex on which its coin falls.
+        It belongs to the row's price weight, or to the vertex drawn for the row.
         """
         chosen = self._point(price_weight, point)
         if request_ids is not None and len(request_ids) != X.shape[0]:
@@ -530,7 +531,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
-    """No progress is wanted."""
+    """Ignore progress."""
 
 
 def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
@@ -548,7 +549,7 @@ def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
 
 
 def dollars_of(prices: Any, shape: tuple[int, int]) -> Matrix:
-    """Dollars of each expert on each row, from those or from one price per expert."""
+    """Return dollars of each expert on each row, from those or from one price per expert."""
     dollars = np.zeros(shape[1]) if prices is None else np.asarray(prices, dtype=np.float64)
     if dollars.shape not in (shape, shape[1:]):
         raise ShapeError(

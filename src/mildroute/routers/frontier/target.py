@@ -20,17 +20,17 @@ __all__ = [
 ]
 
 
-# Errors that a dollar may be worth: only money counts long before, and products with it stay far
-# from overflow.
+# Maximum number of errors that a dollar may be worth: cost dominates long before, and products with
+# it stay far from overflow.
 _HIGHEST_PRICE_WEIGHT = 1e15
 
 
-# Share of the best single expert's score above which a quality is taken for a percentage.
+# Multiple of the best single expert's score above which a quality is taken for a percentage.
 HIGHEST_QUALITY = 1.5
 
 
 def check_quality(fraction_of_best: float) -> None:
-    """Refuse a share of a score that must be a percentage."""
+    """Raise an error if the share of a score looks like a percentage."""
     if fraction_of_best > HIGHEST_QUALITY:
         raise ArgumentError(
             f"a quality must be at most {HIGHEST_QUALITY:g}, got {fraction_of_best:g};"
@@ -39,12 +39,12 @@ def check_quality(fraction_of_best: float) -> None:
 
 
 def quality_hint(value: float) -> str:
-    """What was probably meant by a quality that is too large."""
+    """Return what was probably meant by a quality that is too large."""
     return f"did you mean {value / 100:g}?" if 10 <= value <= 100 else "0.95 is a usual value."
 
 
 def check_price_weight(price_weight: Any) -> None:
-    """Refuse price weights that are negative, not finite, or so large that costs would overflow."""
+    """Raise an error for price weights that are negative, not finite, or would overflow costs."""
     wanted = np.asarray(price_weight, dtype=np.float64)
     if not ((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).all():
         worst = wanted.ravel()[
@@ -75,7 +75,7 @@ def check_promise(confidence: float, queries: int) -> None:
 TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
 
 
-# Kinds of targets, and for each what a usual value is.
+# Kinds of targets, each with the description of a usual value.
 _USUAL: dict[str, str] = {
     "price weight": "10 makes a dollar worth ten errors",
     "budget": "give dollars per 1,000 queries, such as 1.5",
@@ -85,12 +85,12 @@ _USUAL: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Target:
-    """What the operating point is chosen by.
+    """The target by which an operating point is chosen.
 
     Attributes:
         kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
             queries) or ``"quality"`` (share of the score of the best single expert by score).
-        value: Its value.
+        value: Value of the target.
 
     Example:
         >>> Target("budget", 1.5).kind
@@ -101,7 +101,7 @@ class Target:
     value: float
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a target."""
+        """Raise an error for values that cannot be a target."""
         if self.kind not in _USUAL:
             raise ArgumentError(
                 f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
@@ -121,6 +121,6 @@ class Target:
 
     @classmethod
     def of(cls, router: Any) -> Target | None:
-        """The target that a fitted router's operating point was chosen by, or none."""
+        """Return the target of a fitted router's operating point, or `None`."""
         stored = getattr(router, "target_", None)
         return None if stored is None else cls(stored["kind"], float(stored["value"]))
