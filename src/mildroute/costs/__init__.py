@@ -1,6 +1,6 @@
-"""Cost tables: what every expert scored and cost on every query.
+"""Cost tables: the score and cost of every expert on every query.
 
-Read, checked, priced, split and summarized.
+Reading, checking, pricing, splitting and summarizing them.
 """
 
 from __future__ import annotations

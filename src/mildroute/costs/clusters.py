@@ -18,30 +18,31 @@ from numpy.typing import NDArray
 
 __all__ = ["Clusters", "find_clusters", "link", "outcome_similarity"]
 
-# How rows were linked, from the surest link to the loosest.
+# Ways in which rows can be linked, from the surest to the loosest.
 Link = Literal["prompt", "template", "conversation", "group"]
 
-# Clusters that carry a promise. A link that leaves this many is taken without further evidence.
+# Number of clusters that supports a promise. A link that leaves this many needs no further
+# evidence.
 ENOUGH_CLUSTERS = 200
-# Share of the variance of scores that lies between clusters, from which on rows of a cluster count
-# as sharing their outcome. Copies reach 1, copies under a judge that errs on a tenth of the answers
-# 0.6; subjects and tasks of nine public tables stay below 0.22.
+# Share of the variance of scores between clusters above which rows of a cluster count as sharing
+# their outcome. Copies reach 1; copies under a judge that errs on a tenth of the answers, 0.6;
+# subjects and tasks of nine public tables stay below 0.22.
 SHARED_OUTCOME = 0.3
-# Clusters below which a loose link has found kinds of prompts, which recur, and not copies:
-# two templates whose outcome is known are a reason to route, not to know nothing.
+# With fewer clusters than this, a loose link has found kinds of prompts, which recur, and not
+# copies: two templates with known outcomes are a reason to route, not a lack of evidence.
 _FEWEST_CLUSTERS = 10
-# A loose link that leaves at least this share of the clusters costs nothing.
+# A loose link that leaves at least this share of the clusters is harmless.
 _HARMLESS = 0.8
 
-# Similarity of character 5-grams from which on two prompts are near-duplicates.
+# Similarity of character 5-grams at which two prompts become near-duplicates.
 _NEAR = 0.8
 _SHINGLE = 5
-# 8 bands of 4: pairs with a similarity of 0.8 share a band with probability 0.985, and with one of
+# 8 bands of 4: pairs with a similarity of 0.8 share a band with probability 0.985, and those with
 # 0.9 always.
 _BANDS, _PER_BAND = 8, 4
-# A near-duplicate may differ anywhere, but the ends of a long prompt say enough.
+# Near-duplicates may differ anywhere, but the ends of a long prompt are enough to compare.
 _CHARACTERS = 2000
-# Rows among which near-duplicates are sought: 50,000 prompts of 400 characters take 12 s.
+# Number of rows searched for near-duplicates: 50,000 prompts of 400 characters take 12 s.
 _MOST_ROWS = 50_000
 
 _SPACES = re.compile(r"\s+")
@@ -58,7 +59,7 @@ class Clusters:
         links: How rows were linked.
         kinds: Number of each row's group if groups are kinds of prompts rather than clusters,
             shape (n,), or `None`.
-        notes: Sentences on what was found.
+        notes: Sentences on the links.
 
     Example:
         >>> found = find_clusters(["What is 2 + 2?", "what is 2 + 2", "Write a poem."])
@@ -79,23 +80,23 @@ class Clusters:
 
     @property
     def effective(self) -> float:
-        """Number of equally large clusters that would carry as much information."""
+        """Return the number of equally large clusters that would carry as much information."""
         return _effective(self.codes)
 
     @property
     def are_rows(self) -> bool:
-        """Whether every row is a cluster of its own."""
+        """Return whether every row is its own cluster."""
         return len(self) == len(self.codes)
 
     @property
     def unit(self) -> str:
-        """What a cluster is, in one word."""
+        """Return one word for a cluster."""
         last = self.links[-1] if self.links else "prompt"
         return "prompt" if last == "template" else str(last)
 
     @property
     def sentence(self) -> str | None:
-        """One sentence on the clusters, or `None` if every row is its own."""
+        """Return one sentence on the clusters, or `None` if every row is its own."""
         if self.are_rows:
             return None
         different = "different " if self.unit == "prompt" else ""
@@ -116,11 +117,11 @@ def find_clusters(
     """Find the rows that must be held out together.
 
     Rows with the same prompt, up to case and white space, are linked, and so are turns of one
-    conversation. Prompts that differ in numbers, ids and punctuation only, or in few words, come
-    from one template: they are linked if their scores show that they share their outcome, or if so
-    few are linked that it costs nothing. Groups are linked by the same evidence, if there are at
-    least 200 of them, or on request. Groups that are not linked, and all that are fewer than 10,
-    are kinds of prompts, of which further ones are expected.
+    conversation. Prompts that differ only in numbers, ids and punctuation, or in few words, come
+    from one template. They are linked if their scores show a shared outcome, or if so few of them
+    are linked that it is harmless. Groups are linked by the same evidence if there are at least 200
+    of them, or on request. Groups that are not linked, and groups in tables with fewer than 10 of
+    them, are kinds of prompts, and more prompts of each kind are expected.
 
     Args:
         texts: n prompts, or `None`.
@@ -128,7 +129,7 @@ def find_clusters(
         conversations: Conversation of each row, shape (n,), or `None`; missing ones are `None`.
         scores: Score of each expert on each row, shape (n, p), NaN where unknown; without scores
             all links are taken.
-        whole_groups: Whether to link the rows of a group without evidence.
+        whole_groups: Whether to link the rows of a group even without evidence.
 
     Returns:
         The clusters.
@@ -156,7 +157,7 @@ def find_clusters(
 def _links_of(
     texts: Sequence[str] | None, conversations: Any
 ) -> tuple[list[tuple[Link, NDArray[np.intp], bool]], tuple[str, ...]]:
-    """Return what may link rows, and whether it does so without evidence; and notes."""
+    """Return candidate links, each with whether it needs no evidence, and notes."""
     found: list[tuple[Link, NDArray[np.intp], bool]] = []
     notes: tuple[str, ...] = ()
     if texts is not None:
@@ -192,8 +193,8 @@ def link(left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
 def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> float:
     """Return the share of the variance of scores that lies between clusters.
 
-    It is the intraclass correlation of the analysis of variance, averaged over experts: 1 for
-    copies, 0 for rows that were linked at random, and 0 where nothing can be said.
+    This is the intraclass correlation of the analysis of variance, averaged over experts: 1 for
+    copies, 0 for rows that were linked at random, and 0 if the scores allow no estimate.
 
     Args:
         codes: Number of each row's cluster, shape (n,).
@@ -239,20 +240,20 @@ def _are_copies(
 def _is_taken(
     linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
 ) -> bool:
-    """Return whether a loose link costs nothing or is supported by the scores."""
+    """Return whether a loose link is harmless or supported by the scores."""
     is_harmless = int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1)
     return is_harmless or _are_copies(linked, codes, scores)
 
 
 def _first_seen(keys: Any) -> NDArray[np.intp]:
-    """Number keys in the order of their first row."""
+    """Return numbers for keys in the order of their first row."""
     numbers: dict[Any, int] = {}
     values = keys.tolist() if isinstance(keys, np.ndarray) else keys
     return np.array([numbers.setdefault(key, len(numbers)) for key in values], dtype=np.intp)
 
 
 def _given(labels: Any) -> NDArray[np.intp]:
-    """Number labels; a row without one is alone."""
+    """Return numbers for labels; a row without a label gets its own number."""
     values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     return _first_seen(
         [(row,) if label is None or label == "" else label for row, label in enumerate(values)]
@@ -272,9 +273,9 @@ def _masked(text: str) -> str:
 
 
 def _templates(texts: Sequence[str]) -> tuple[list[NDArray[np.intp]], tuple[str, ...]]:
-    """Link prompts that are equal once masked, and those that are nearly so.
+    """Link prompts that are equal once masked, and those that are almost equal.
 
-    The second part are notes on what was left out.
+    Also return notes on rows that were not searched.
     """
     masked = [_masked(text) for text in texts]
     codes = _first_seen(masked)
@@ -293,8 +294,8 @@ def _templates(texts: Sequence[str]) -> tuple[list[NDArray[np.intp]], tuple[str,
 def _near_duplicates(texts: Sequence[str]) -> NDArray[np.intp]:
     """Link texts whose sets of character 5-grams are about as similar as 0.8, by MinHash.
 
-    By hand, for the fingerprints of all texts come from one pass over their characters: 10,000
-    questions of MMLU take 2 s on one core.
+    Written by hand because the fingerprints of all texts come from one pass over their characters:
+    10,000 questions of MMLU take 2 s on one core.
     """
     marks = _fingerprints(texts)
     codes: NDArray[np.intp] = np.arange(len(texts))
@@ -328,9 +329,9 @@ def _fingerprints(texts: Sequence[str]) -> NDArray[np.uint32]:
 
 
 def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-    """Return a number for each run of 5 characters, and where those of each text begin."""
+    """Return a number for each run of 5 characters, and the index at which each text begins."""
     half = _CHARACTERS // 2
-    # Both ends of a long text; a short one is padded, so that each has a run.
+    # Both ends of a long text; a short one is padded, so that each text has at least one run.
     cut = [
         (text if len(text) <= _CHARACTERS else text[:half] + text[-half:]).ljust(_SHINGLE)
         for text in texts
@@ -341,7 +342,7 @@ def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp
     runs = np.zeros(len(letters) - _SHINGLE + 1, dtype=np.uint64)
     for place in range(_SHINGLE):
         runs = runs * np.uint64(0x100000001B3) + letters[place : place + len(runs)]
-    # Scattered, for neighboring sums must not stay neighbors.
+    # Scrambled, because neighboring sums must not stay neighbors.
     runs ^= runs >> np.uint64(29)
     runs *= np.uint64(0xBF58476D1CE4E5B9)
     runs ^= runs >> np.uint64(32)

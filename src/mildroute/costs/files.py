@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-# From what a user names (a file, a folder of shards, a pattern, a list, a URL) to the files that
+# Resolution of a source (a file, a folder of shards, a pattern, a list, a URL) to the files that
 # hold a table.
 
 
@@ -58,7 +58,7 @@ class SourceFile:
     filesystem: Any
 
     def open(self) -> Any:
-        """The file for reading at any place; errors become one line."""
+        """Open the file for random-access reading; errors become one line."""
         try:
             return self.filesystem.open_input_file(self.path)
         except OSError as error:
@@ -69,21 +69,21 @@ class SourceFile:
 
 
 def is_source(source: object) -> bool:
-    """Return whether this names files and is not a table in memory."""
+    """Return whether this names files rather than being a table in memory."""
     if isinstance(source, (list, tuple)):
         return bool(source) and all(is_source(item) for item in source)
     return isinstance(source, (str, os.PathLike))
 
 
 def resolve_files(source: object) -> list[SourceFile]:
-    """The files of a source, in the order of their rows.
+    """Return the files of a source, in the order of their rows.
 
     Args:
         source: A path, a folder, a pattern with ``*``, a URL, or a list of them. Shards of a folder
-            are taken by name.
+            are read in the order of their names.
 
     Returns:
-        At least one file; all have the same kind.
+        At least one file; all files have the same kind.
     """
     if not is_source(source):
         raise TableError(
@@ -141,7 +141,7 @@ def _local(path: Path) -> list[Path]:
 
 
 def _counts(parts: Iterable[str]) -> bool:
-    """Markers such as _SUCCESS and hidden files are not shards."""
+    """Return whether a name is a shard; markers such as _SUCCESS and hidden files are not."""
     return not any(part.startswith((".", "_")) for part in parts)
 
 
@@ -192,8 +192,8 @@ def _remote(url: str) -> list[SourceFile]:
     ]
 
 
-# Tables as files: Parquet with the prices beside the schema, CSV or JSON lines, one file or a
-# folder of shards.
+# Tables as files: Parquet with the prices in the schema's metadata, CSV or JSON lines, one file or
+# a folder of shards.
 
 
 _ROW_GROUP = 131_072
@@ -203,7 +203,7 @@ _JSON_RUN = 10_000
 def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path | str:
     r"""Write a table.
 
-    The suffix sets the format; a target without a suffix is a folder of Parquet shards.
+    The suffix sets the format; a target without a suffix becomes a folder of Parquet shards.
 
     Args:
         table: Canonical columns, prices in the metadata of the schema.
@@ -238,7 +238,7 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
 
 
 def _write_folder(table: pa.Table, system: Any, folder: str, shards: int) -> None:
-    """A folder that already holds files is left alone.
+    """Write shards, unless the folder already holds files.
 
     Old and new shards would be read as one table.
     """

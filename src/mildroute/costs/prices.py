@@ -32,7 +32,7 @@ __all__ = [
 
 METADATA_KEY = b"mildroute"
 _MILLION = 1_000_000
-# What English text takes with common tokenizers; used only where nothing counted tokens.
+# Characters per token of English text with common tokenizers; used only if nothing counted tokens.
 CHARACTERS_PER_TOKEN = 4
 
 
@@ -43,10 +43,10 @@ class Price:
     Args:
         input: Price of input tokens.
         output: Price of output tokens.
-        cached_input: Price of input tokens read from the provider's prompt cache; none if they cost
-            as much as others.
-        cache_write: Price of input tokens written to the provider's prompt cache; none if they cost
-            as much as others.
+        cached_input: Price of input tokens read from the provider's prompt cache; `None` if they
+            cost as much as other input.
+        cache_write: Price of input tokens written to the provider's prompt cache; `None` if they
+            cost as much as other input.
 
     Example:
         >>> Price(0.5, 1.5).output
@@ -59,7 +59,7 @@ class Price:
     cache_write: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the prices."""
         for value in (self.input, self.output, self.cached_input or 0.0, self.cache_write or 0.0):
             if (
                 isinstance(value, bool)
@@ -83,13 +83,13 @@ class Price:
     def cost(
         self, tokens_in: Any, tokens_out: Any, cached_tokens: Any = 0, written_tokens: Any = 0
     ) -> Any:
-        """Dollars of calls with these token counts, numbers or arrays.
+        """Return the dollars of calls with these token counts, numbers or arrays.
 
         Args:
             tokens_in: Tokens of requests.
             tokens_out: Tokens of responses.
             cached_tokens: Request tokens that were read from the prompt cache.
-            written_tokens: Request tokens that were written to it.
+            written_tokens: Request tokens that were written to the prompt cache.
 
         Example:
             >>> Price(1, 2).cost(1000, 500)
@@ -134,8 +134,8 @@ class PriceList:
     ) -> PriceList:
         """Build a price list from a mapping.
 
-        One number for both directions, a pair (input, output), or a mapping with those keys; per
-        million tokens ('1M'), per thousand ('1K') or per 'token'.
+        Each price is one number for both directions, a pair (input, output), or a mapping with
+        those keys. Prices are per million tokens ('1M'), per thousand ('1K') or per 'token'.
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).prices["a"]
@@ -152,7 +152,7 @@ class PriceList:
 
     @classmethod
     def from_any(cls, prices: Any, *, per: str = "1M") -> PriceList:
-        """Return a price list unchanged, or build one from a file or from what ``of`` takes.
+        """Return a price list unchanged, or build one from a file or from an argument of ``of``.
 
         Example:
             >>> PriceList.from_any({"a": 0.002}, per="1K").prices["a"].input
@@ -173,8 +173,8 @@ class PriceList:
 
         Args:
             path: The file.
-            per: Tokens that the prices are for, '1M', '1K' or one 'token'; by default as the column
-                names say, otherwise a million.
+            per: Number of tokens that the prices are for: '1M', '1K' or one 'token'. Defaults to
+                the unit in the column names, or else to a million.
 
         Example:
             >>> PriceList.read("prices.txt")
@@ -207,10 +207,10 @@ class PriceList:
         """Build a price list from LiteLLM's public price map; requires that package.
 
         Args:
-            names: Names that LiteLLM knows, or a mapping from your experts' names to them.
+            names: Names in LiteLLM's map, or a mapping from your experts' names to them.
 
         Returns:
-            The prices; their date is the package's version.
+            The prices, dated with the package's version.
         """
         with needs_extra("litellm", extra="litellm", user="PriceList.from_litellm"):
             litellm = importlib.import_module("litellm")
@@ -245,7 +245,7 @@ class PriceList:
         return {"date": self.date, "source": self.source, "prices": prices}
 
     def dollars(self, expert: str, tokens_in: Any, tokens_out: Any) -> Any:
-        """Dollars of calls with these token counts, numbers or arrays.
+        """Return the dollars of calls with these token counts, numbers or arrays.
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).dollars("a", 1000, 500)
@@ -268,7 +268,7 @@ def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
 
 
 def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
-    """Return the prices stored beside a schema, or none."""
+    """Return the prices stored beside a schema, or `None`."""
     if METADATA_KEY not in metadata:
         return None
     try:
@@ -323,7 +323,7 @@ def _of_json(kept: Any, per: str = "1M") -> PriceList:
     return PriceList.of(kept["prices"], per=per, **about)
 
 
-# Tokens that prices may be for, and the words for them in the names of columns.
+# Numbers of tokens that prices may be for, with the words for them in column names.
 _UNITS = {"1M": 1.0, "1K": 1000.0, "token": 1e6}
 _UNIT_WORDS = {"1m": "1M", "million": "1M", "mtok": "1M", "1k": "1K", "thousand": "1K"}
 _UNIT_WORDS |= {"1000": "1K", "ktok": "1K", "1000000": "1M", "token": "token"}
@@ -363,7 +363,7 @@ def _of_csv(text: str, per: str | None = None) -> PriceList:
 
 
 def _price_columns(names: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Role of each column of a price list, and the tokens that its prices are for."""
+    """Return the role of each column of a price list, and the tokens that its prices are for."""
     from mildroute.costs.schema import listed
 
     roles: dict[str, str] = {}
@@ -388,7 +388,7 @@ def _price_columns(names: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 def _numbers_in(row: Mapping[str, Any], delimiter: str) -> dict[str, Any]:
-    """Cells of a row with prices as numbers; what is none is left for the message."""
+    """Return a row with its prices as numbers; other cells are left for the error message."""
     from mildroute.costs.schema import DOLLARS, parse_number
 
     found = dict(row)

@@ -51,19 +51,18 @@ __all__ = [
 ]
 
 
-# Tables that are already in memory, in any library's form, as Arrow; none of those libraries is
-# imported here.
+# Tables in memory, from any library, as Arrow; none of those libraries is imported here.
 
 
 def to_arrow(data: Any) -> pa.Table:
-    """The same table in Arrow.
+    """Convert a table to Arrow.
 
     Args:
         data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a
             mapping of columns, a list of dicts, or anything with the Arrow stream interface.
 
     Returns:
-        The table; no values are copied where the library allows it.
+        The table; values are not copied if the library allows it.
     """
     try:
         return _converted(data)
@@ -126,11 +125,11 @@ def _column(name: str, values: Any) -> Any:
         ) from error
 
 
-# JSON lines, parsed line by line so that a message can name the line.
+# JSON lines, parsed line by line so that an error message can name the line.
 
 
 def json_tables(stream: TextIO, shown: str, rows: int) -> Iterator[pa.Table]:
-    """Objects of a stream, one a line or all in one array, as tables of at most so many rows.
+    """Read objects, one per line or all in one array, as tables of at most ``rows`` rows.
 
     Returns:
         Tables; a key that a line lacks is a missing value.
@@ -216,18 +215,18 @@ _QUERY, _EXPERT = (ID, "query"), ("expert", "model")
 def pivot_to_wide(
     table: pa.Table, log: RepairLog, *, parse: bool = False, decimal: str = "."
 ) -> pa.Table:
-    """One row per query, in the order in which queries first appear; experts likewise.
+    """Return one row per query; queries and experts are in the order of first appearance.
 
     Args:
         table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
-            ``dollars`` (or ``cost``), ``latency`` and counts, and what belongs to the query:
-            ``input`` (or ``text``), ``group``, ``split``, ``time``.
-        log: Receives what was decided.
+            ``dollars`` (or ``cost``), ``latency`` and counts, and columns of the query: ``input``
+            (or ``text``), ``group``, ``split``, ``time``.
+        log: Receives the repairs.
         parse: Whether numbers are still text, as in a CSV file.
-        decimal: Decimal mark of such numbers.
+        decimal: Decimal mark of numbers that are still text.
 
     Returns:
-        A wide table; a pair of query and expert that has no row has missing values.
+        A wide table; a pair of query and expert without a row has missing values.
     """
     queries, first_rows, query_of = _coded(table, _QUERY)
     experts, _, expert_of = _coded(table, _EXPERT)
@@ -262,7 +261,7 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
 def _coded(
     table: pa.Table, aliases: Sequence[str]
 ) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return distinct values, the row where each first stands, and each row's place among them.
+    """Return distinct values, the row of each one's first appearance, and each row's code.
 
     Values are in order of appearance.
     """
@@ -298,7 +297,7 @@ def _names(cell: int, queries: pa.Array, experts: pa.Array) -> tuple[str, str]:
 def _of_queries(
     table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog
 ) -> dict[str, pa.ChunkedArray]:
-    """Columns that belong to the query must say the same on all of its rows."""
+    """Return the columns of the query, which must agree on all of its rows."""
     found = {}
     for target, aliases in _OF_QUERY.items():
         name = _first(table.column_names, aliases)
@@ -329,7 +328,7 @@ def _same_on_all_rows(
     return taken
 
 
-# Files as raw Arrow tables, whole or in runs of rows; whatever breaks becomes one clear line.
+# Files as raw Arrow tables, whole or in runs of rows; every failure becomes one clear line.
 
 
 _CSV_BLOCK = 16 * 2**20
@@ -344,13 +343,13 @@ _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-
 
 @dataclass(frozen=True)
 class Schema:
-    """What a file says about itself before its rows are read.
+    """The properties of a file that are known before its rows are read.
 
     Attributes:
-        types: Of the columns, as text; the same as names where a format has no types.
-        sample: The first rows, where they had to be read; none for Parquet.
-        delimiter: Between the cells of a CSV file; a tab for a spreadsheet.
-        notes: How the bytes of a file are read, where that was guessed.
+        types: Types of the columns, as text; equal to names if a format has no types.
+        sample: The first rows, if they had to be read; `None` for Parquet.
+        delimiter: Delimiter of the cells of a CSV file; a tab for a spreadsheet.
+        notes: Sentences on the encoding and delimiter, if they were guessed.
     """
 
     names: tuple[str, ...]
@@ -362,9 +361,9 @@ class Schema:
 
 
 def read_schema(file: SourceFile) -> Schema:
-    r"""Names of a file's columns.
+    r"""Return the schema of a file.
 
-    Only the footer of a Parquet file, or the first rows of another, are read.
+    Only the footer of a Parquet file, or the first rows of another file, are read.
     """
     with _one_line_errors(file):
         if file.kind == "parquet":
@@ -387,7 +386,7 @@ def read_schema(file: SourceFile) -> Schema:
 
 
 def decimal_mark(schema: Schema) -> str:
-    """A comma if cells say so and commas do not stand between cells, else a point."""
+    """Return a comma if the cells use one and it is not the delimiter, else a point."""
     if schema.sample is None or schema.delimiter == ",":
         return "."
     for column in schema.sample.columns:
@@ -399,7 +398,7 @@ def decimal_mark(schema: Schema) -> str:
 
 
 def currency_notes(schema: Schema) -> tuple[str, ...]:
-    """What is said of amounts that are not in dollars."""
+    """Return notes on amounts that are not in dollars."""
     columns = [] if schema.sample is None else schema.sample.columns
     texts = [column for column in columns if pa.types.is_large_string(column.type)]
     if any(pc.any(pc.match_substring_regex(column, _NOT_DOLLARS)).as_py() for column in texts):
@@ -408,7 +407,7 @@ def currency_notes(schema: Schema) -> tuple[str, ...]:
 
 
 def first_rows(file: SourceFile, rows: int) -> pa.Table:
-    """The first rows of a Parquet file."""
+    """Return the first rows of a Parquet file."""
     from pyarrow.parquet import ParquetFile
 
     with _one_line_errors(file), file.open() as stream:
@@ -422,13 +421,13 @@ def first_rows(file: SourceFile, rows: int) -> pa.Table:
 def read_batches(
     files: Sequence[SourceFile], columns: Sequence[str] | None, *, rows: int
 ) -> Iterator[pa.Table]:
-    """Rows of files of one kind, in order, in runs of about ``rows``.
+    """Yield the rows of files of one kind, in order, in runs of about ``rows``.
 
     Args:
-        files: Of one kind; Parquet files have the same types.
-        columns: Names of the columns that are wanted, or none for all; only Parquet files can leave
-            the others unread.
-        rows: Rows of a run; a run may be shorter where a file or row group ends.
+        files: Files of one kind; Parquet files have the same types.
+        columns: Names of the columns to read, or `None` for all; only Parquet files can skip the
+            others.
+        rows: Number of rows of a run; a run may be shorter at the end of a file or row group.
     """
     if files and files[0].kind == "parquet":
         yield from _parquet(files, columns, rows)
@@ -443,7 +442,7 @@ def read_batches(
 
 @contextmanager
 def _one_line_errors(file: SourceFile) -> Iterator[None]:
-    """Errors of the reading library as one line that names the file."""
+    """Turn errors of the reading library into one line that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
@@ -463,7 +462,7 @@ def _parquet(
         dataset = pads.dataset(
             [file.path for file in files], filesystem=files[0].filesystem, format="parquet"
         )
-        # a short read-ahead keeps both cores busy with the least memory
+        # a short read-ahead keeps both cores busy with little memory
         scanner = dataset.scanner(
             columns=columns,
             batch_size=rows,
@@ -485,7 +484,7 @@ def _json(file: SourceFile, rows: int) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How the bytes of a CSV file are to be read."""
+    """The encoding and delimiter of a CSV file."""
 
     delimiter: str
     encoding: str
@@ -502,7 +501,7 @@ class _Dialect:
 
 
 def _dialect(file: SourceFile) -> _Dialect:
-    """Encoding by the first bytes, and the delimiter that is most frequent in the header."""
+    """Detect the encoding by the first bytes, and the delimiter by its frequency in the header."""
     with file.open() as stream:
         head = stream.read(_HEAD)
     encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8")
@@ -514,7 +513,7 @@ def _dialect(file: SourceFile) -> _Dialect:
     text = head[:_LONGEST_HEADER].decode(encoding, errors="ignore")
     header = re.sub(r'"[^"]*"', "", text).lstrip("\r\n").partition("\n")[0]
     said = re.fullmatch(r"sep=([,;\t|])\r?", header)
-    # Bars may stand in names of columns.
+    # Column names may contain bars.
     delimiter = "|" if "|" in header and not set(",;\t") & set(header) else None
     delimiter = said[1] if said else delimiter or max(",;\t", key=header.count)
     encoding = "utf-8" if encoding == "utf-8-sig" else encoding
@@ -522,7 +521,7 @@ def _dialect(file: SourceFile) -> _Dialect:
 
 
 def _csv(file: SourceFile) -> Iterator[pa.Table]:
-    """All columns as text: types guessed from the first block would fail in a later one."""
+    """Yield all columns as text: types guessed from the first block could fail in a later one."""
     from pyarrow import csv
 
     dialect = _dialect(file)
@@ -545,14 +544,14 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
         ) as reader,
     ):
         batches = [*islice(reader, 1)]
-        # Of a header alone no batch comes, but its names are wanted.
+        # A header alone yields no batch, but its names are needed.
         yield pa.Table.from_batches(batches, reader.schema)
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
 
 def _spreadsheet(file: SourceFile) -> pa.Table:
-    """The first sheet of an Excel file that holds anything; all cells as text."""
+    """Read the first sheet of an Excel file that is not empty; all cells become text."""
     with file.open() as stream:
         content = io.BytesIO(stream.read())
     if not zipfile.is_zipfile(content):
@@ -574,15 +573,15 @@ def _spreadsheet(file: SourceFile) -> pa.Table:
     texts = [
         [_cell(row[place]) if place < len(row) else "" for place in places] for row in rows[1:]
     ]
-    # Cells beside the table or below it, which have no header, make no rows.
+    # Cells beside or below the table, which have no header, make no rows.
     filled = [row for row in texts if any(row)]
     columns = [pa.array([row[at] for row in filled], pa.large_string()) for at in range(len(names))]
     return pa.Table.from_arrays(columns, names)
 
 
 def _filled_rows(sheet: Any) -> list[tuple[Any, ...]]:
-    # Rows as long as they are filled: one stray cell in the last corner of a sheet would make each
-    # of a million rows 16,384 cells wide.
+    # Rows are only as long as they are filled: one stray cell in the last corner of a sheet would
+    # make each of a million rows 16,384 cells wide.
     sheet.reset_dimensions()
     return [
         row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-# One type a role: names become strings, numbers become float64, times become numbers or
+# One type per role: names become strings, numbers become float64, times become numbers or
 # microseconds.
 
 
@@ -67,10 +67,10 @@ _THOUSANDS = {
 
 
 def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -> pa.ChunkedArray:
-    """Texts as they are; whole numbers and booleans as their digits, unless only text will do.
+    """Return texts unchanged; whole numbers and booleans become text if allowed.
 
     Returns:
-        The same values as strings, large or not.
+        The values as strings, large or not.
     """
     column = decoded(column)
     kind = column.type
@@ -98,18 +98,18 @@ def as_numbers(
     first_row: int = 0,
     decimal: str = ".",
 ) -> pa.ChunkedArray:
-    """Numbers and booleans as float64; a missing value stays null.
+    """Convert numbers and booleans to float64; a missing value stays null.
 
     Args:
         column: Values of any type.
-        name: Of the column, for the message and for what its cells may be: scores may be words
-            such as yes and no, or percent, and dollars may have a currency sign.
-        parse: Whether texts are parsed, as those of a CSV file are.
-        first_row: Number of the column's first row, for the message.
+        name: Name of the column, for the error message and for its role: scores may be words such
+            as yes and no, or percentages, and dollars may have a currency sign.
+        parse: Whether to parse texts, such as those of a CSV file.
+        first_row: Number of the column's first row, for the error message.
         decimal: The decimal mark of texts, a point or a comma.
 
     Returns:
-        The same values as float64.
+        The values as float64.
     """
     column = decoded(column)
     kind = column.type
@@ -132,15 +132,15 @@ def as_numbers(
 
 
 def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.ChunkedArray:
-    """Numbers as float64, dates and ISO texts as UTC timestamps in microseconds.
+    """Convert numbers to float64, and dates and ISO texts to UTC timestamps in microseconds.
 
     Args:
         column: Values of any type.
-        name: Of the column, for the message.
-        parse: Whether texts may also be numbers, as those of a CSV file are.
+        name: Name of the column, for the error message.
+        parse: Whether texts may also be numbers, such as those of a CSV file.
 
     Returns:
-        The same values as float64 or as timestamps.
+        The values as float64 or as timestamps.
     """
     column = decoded(column)
     kind = column.type
@@ -169,7 +169,7 @@ def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values themselves of a column that is encoded or of an extension type."""
+    """Return the plain values of a column that is encoded or of an extension type."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array(
             [chunk.storage for chunk in column.chunks], column.type.storage_type
@@ -182,14 +182,14 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether this is one of the types of text."""
+    """Return whether this is a text type."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
 
 
 def _well_formed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Parquet does not promise that its strings are UTF-8."""
+    """Check that strings are UTF-8, which Parquet does not guarantee."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -206,7 +206,7 @@ def _is_whole(column: pa.ChunkedArray) -> bool:
 
 
 def _holds_words(column: pa.ChunkedArray, name: str) -> bool:
-    """Whether a column in memory starts with yes, no, $1 or 50%; plain numbers have their type."""
+    """Return whether a column in memory starts with yes, no, $1 or 50% rather than numbers."""
     filled = column.drop_null()
     word = filled[0].as_py().strip().lower() if len(filled) else ""
     if is_number(word):
@@ -250,7 +250,7 @@ def _parsed_by_word(
 
 
 def parse_number(word: str, name: str, decimal: str) -> float:
-    """The number in a cell; a ValueError that tells the way out if there is none."""
+    """Return the number in a cell; the ValueError for other cells says what to do."""
     role = name.partition(":")[0]
     is_score, is_dollars = role == "score", role in ("cost", "dollars")
     words = _GRADES if is_score else _TRUTHS
@@ -275,7 +275,7 @@ def parse_number(word: str, name: str, decimal: str) -> float:
 
 
 def is_number(word: str) -> bool:
-    """Whether a word is a plain number."""
+    """Return whether a word is a plain number."""
     try:
         pa.scalar(word).cast(pa.float64())
     except pa.ArrowInvalid:
@@ -283,7 +283,7 @@ def is_number(word: str) -> bool:
     return True
 
 
-# The names of a cost table's columns: which ones belong to the format, and to which expert.
+# Column names of a cost table: which ones belong to the format, and to which expert.
 
 
 ID, INPUT, GROUP, SPLIT, TIME = "query_id", "input", "group", "split", "time"
@@ -291,11 +291,11 @@ ID, INPUT, GROUP, SPLIT, TIME = "query_id", "input", "group", "split", "time"
 CONVERSATION = "conversation"
 SCORE, DOLLARS, LATENCY = "score:", "cost:", "latency:"
 COUNTS = ("intokens:", "outtokens:", "inchars:", "outchars:")
-# Texts, and many: they are read only where they are asked for.
+# Answers are long and many, so they are read only on request.
 ANSWER = "answer:"
 # Mean log-probability of an answer's tokens, read together with answers.
 LOGPROB = "logprob:"
-# Chance with which each expert was asked, in tables where not all were.
+# Probability that each expert was asked, in tables where not all were.
 PROPENSITY = "propensity:"
 
 PLAIN = (ID, INPUT, GROUP, SPLIT, TIME, CONVERSATION)
@@ -304,11 +304,11 @@ PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Which columns of a source belong to the table, under their canonical names.
+    """The columns of a source that belong to the table, under their canonical names.
 
     Attributes:
         experts: Names of the experts, in the order of their score columns.
-        sources: Canonical name of each column that is read, and its name in the source.
+        sources: Canonical name of each column that is read, with its name in the source.
         ignored: Columns of the source that are not part of the format.
         scales: Worst and best value of columns, by prefix, if they are not 0 and 1.
     """
@@ -320,7 +320,7 @@ class TableSchema:
     scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Columns with this prefix, in the order of the experts; empty where the table has none."""
+        """Return columns with this prefix, in the order of the experts; empty if there are none."""
         return tuple(prefix + expert for expert in self.experts if prefix + expert in self.sources)
 
 
@@ -329,9 +329,9 @@ class MatchedColumns:
     """Canonical names of the columns of a source.
 
     Attributes:
-        names: Canonical name of each column that is called otherwise; none if it is not read.
-        scales: As of ``TableSchema``.
-        notes: What was guessed, in sentences.
+        names: Canonical name of each column that has another name; `None` if it is not read.
+        scales: As in ``TableSchema``.
+        notes: Sentences on what was guessed.
         is_long: Whether a row is a query and an expert.
     """
 
@@ -341,7 +341,7 @@ class MatchedColumns:
     is_long: bool = False
 
     def source_names(self, names: Sequence[str]) -> dict[str, str]:
-        """The column of the source for each canonical name, and for those that have none."""
+        """Return the source column of each canonical name and of each column that has none."""
         check_unique(names)
         found: dict[str, str] = {}
         for name in names:
@@ -358,14 +358,14 @@ class MatchedColumns:
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names in quotes with commas between, and how many more there are."""
+    """Return quoted names, comma-separated, with the number of those not shown."""
     every = [repr(name) for name in names]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return (", ".join(every[:most]) or "none") + more
 
 
 def is_canonical(names: Iterable[str]) -> bool:
-    """Whether all columns of a wide table are called as the format calls them."""
+    """Return whether all columns of a wide table have canonical names."""
     known = (*PREFIXES, ANSWER, LOGPROB, PROPENSITY)
     return any(name.startswith(SCORE) for name in names) and all(
         name in {*PLAIN, "text"} or name.startswith(known) for name in names
@@ -384,11 +384,11 @@ def infer_schema(
 
     Args:
         names: Column names of the source.
-        experts: The experts to keep, or none for all of them.
-        answers: Whether the answers of these experts are read, too, which must all be there, and
+        experts: The experts to keep, or `None` for all of them.
+        answers: Whether to read the answers of these experts as well, all of which must exist, and
             their log-probabilities, which need not.
-        propensities: Whether the chances with which they were asked are read where they are there.
-        matched: Canonical names of columns that are called otherwise.
+        propensities: Whether to read the probabilities of asking the experts if they exist.
+        matched: Canonical names of columns that have other names.
     """
     source_of = (matched or MatchedColumns()).source_names(names)
     given, names = names, list(source_of)
@@ -422,7 +422,7 @@ def infer_schema(
 
 
 def check_unique(names: Sequence[str]) -> None:
-    """Refuse a column that is there twice."""
+    """Raise an error if a column occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -453,7 +453,7 @@ def _check_experts(found: tuple[str, ...], names: Sequence[str]) -> None:
 
 
 def _check_known(names: Iterable[str], found: tuple[str, ...]) -> None:
-    """Costs and latencies belong to all experts or to none; counts to experts that have a score."""
+    """Check that each prefix covers all experts or no expert, and counts only scored experts."""
     owners = {
         prefix: [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
         for prefix in PREFIXES[1:]

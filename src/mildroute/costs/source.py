@@ -1,4 +1,4 @@
-"""A source of any form and naming, as runs of raw rows that are ready to be checked."""
+"""A source in any form and with any names, read as runs of raw rows that are ready to check."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from mildroute.exceptions import ArgumentError, TableError
 __all__ = ["ColumnMapping", "Source", "find_input", "open_source"]
 
 
-# Which column of a source is what: as the caller says, and as names and values suggest.
+# The role of each column of a source, as the caller specifies it or as names and values suggest.
 
 
 _EXPERT = "expert"
@@ -100,7 +100,7 @@ _BETWEEN = r"[\s:_\-./|(\[]+"
 _FIRST = re.compile(rf"\s*(?P<word>{_ALL}){_BETWEEN}(?P<expert>.*[^\s)\]])[\s)\]]*", re.IGNORECASE)
 _LAST = re.compile(rf"\s*(?P<expert>.*?[^\s(\[]){_BETWEEN}(?P<word>{_ALL})[\s)\]]*", re.IGNORECASE)
 _SIGN = re.compile(r"[(\[]?[$€£][)\]]?")
-# What is no expert, although its name or its numbers look like one.
+# Columns that are not experts, although their names or numbers look like one.
 _NO_EXPERTS = {"average", "avg", "best", "max", "mean", "min", "oracle", "overall", "total"}
 _NO_EXPERTS |= {"difficulty", "fold", "index", "label", "row", "seed", "target", "temperature"}
 _NO_EXPERTS |= {"duplicate", "flag", "flagged", "unnamed_0", "valid", "weight"}
@@ -109,7 +109,7 @@ _SAMPLE = 1000
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """What the caller specifies about the columns of a source; the rest is inferred.
+    """The caller's description of the columns of a source; the rest is inferred.
 
     Attributes:
         input: Column of the texts.
@@ -126,7 +126,7 @@ class ColumnMapping:
     latency_unit: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what needs no table."""
+        """Check everything that needs no table."""
         if isinstance(self.scores, str):
             object.__setattr__(self, "scores", [self.scores])
         if self.latency_unit not in (None, "s", "ms"):
@@ -148,13 +148,13 @@ def match_columns(
     experts: Sequence[str] | None = None,
     decimal: str = ".",
 ) -> MatchedColumns:
-    """Find out which column is what, as the caller says and as names and values suggest.
+    """Find the role of each column, from the caller's mapping and from names and values.
 
     Args:
         names: Column names of the source.
-        sample: Gives some rows, if values must be looked at.
-        mapping: What the caller says.
-        experts: The experts to keep: then other columns may look as they like.
+        sample: Returns some rows, if values are needed.
+        mapping: The caller's description of the columns.
+        experts: The experts to keep; columns of other experts are then not checked.
         decimal: Decimal mark of numbers that are still text.
     """
     check_unique(names)
@@ -166,11 +166,11 @@ def match_columns(
 
 
 def find_input(table: pa.Table, column: str | None = None) -> str:
-    """The column that holds the texts of a table.
+    """Return the column that holds the texts of a table.
 
     Args:
-        table: The table, of which the first rows are looked at.
-        column: What the caller says, or none.
+        table: The table; only its first rows are inspected.
+        column: Column named by the caller, or `None`.
     """
     names = table.column_names
     matcher = _Matcher(names, lambda: table, ColumnMapping(input=column), ".")
@@ -184,7 +184,7 @@ def find_input(table: pa.Table, column: str | None = None) -> str:
 
 
 class _Matcher:
-    """Columns of one source on their way to canonical names."""
+    """The columns of one source while they are matched to canonical names."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class _Matcher:
         return self._finished("a long table with ", is_long=True)
 
     def _queries_of_long(self) -> dict[str, str | None]:
-        """Ids and texts; an id that no two rows share is one of rows, not of queries."""
+        """Match ids and texts; an id that no two rows share identifies rows, not queries."""
         text = self._input()
         if {ID, "query"} & set(self.names):
             is_known = {INPUT, "text"} & set(self.names) or text == "query"
@@ -286,7 +286,7 @@ class _Matcher:
             self.found[self._checked(column)] = SCORE + expert
 
     def _take_spelled_otherwise(self, *, check: bool) -> None:
-        """Columns such as ``Score:llama``; those such as ``score_llama`` may be meant, too."""
+        """Match columns such as ``Score:llama``; ``score_llama`` may be a score column, too."""
         for name in self.names:
             prefix, expert = _parts(name)
             if name.startswith(SCORE) or prefix != SCORE or expert.casefold() in _NO_EXPERTS:
@@ -346,7 +346,7 @@ class _Matcher:
             low = min(low for low, _ in ranges.values())
             high = max(high for _, high in ranges.values())
             best = next((each for each in (5, 10, 100) if high <= each), high)
-            # Grades begin at 1, percents at 0.
+            # Grades begin at 1, percentages at 0.
             worst = 1 if low >= 1 and best <= 10 else min(low, 0)
             raise TableError(
                 f"scores must lie in [0, 1], got columns {listed(ranges)} with numbers from {low:g}"
@@ -363,7 +363,7 @@ class _Matcher:
             )
 
     def _ranges(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest number of columns that may be experts."""
+        """Return the lowest and highest number of columns that may be experts."""
         sample = self.sample()
         taken = {self._called(role) for role in (ID, GROUP, SPLIT, CONVERSATION)}
         taken.add(self.mapping.input)
@@ -380,7 +380,7 @@ class _Matcher:
         }
 
     def _take_values(self, experts: set[str]) -> None:
-        """Dollars, seconds and counts of known experts under other names."""
+        """Match dollars, seconds and counts of known experts under other names."""
         for expert, column in (self.mapping.dollars or {}).items():
             for name in self.names:
                 if name == DOLLARS + expert:
@@ -454,7 +454,7 @@ class _Matcher:
         return texts[0] if len(texts) == 1 else None
 
     def _note_ignored(self) -> None:
-        """Columns that are not read although they look like those of an expert."""
+        """Note columns that are not read although they look like those of an expert."""
         read = set(self._canonical(""))
         plain = {*PLAIN, "text"}
         left = [name for name in self.names if name not in self.found and name not in plain]
@@ -477,7 +477,7 @@ class _Matcher:
     # Both.
 
     def _range(self, column: pa.ChunkedArray) -> tuple[float, float] | None:
-        """Lowest and highest number of the first rows; none if not all are numbers."""
+        """Return the lowest and highest number of the first rows; `None` unless all are numbers."""
         first = column.slice(0, _SAMPLE)
         try:
             numbers = as_numbers(first, SCORE, parse=True, decimal=self.decimal)
@@ -496,7 +496,7 @@ class _Matcher:
         return [name for name in names if name is not None and name.startswith(prefix)]
 
     def _called(self, role: str) -> str | None:
-        """The column that is called as a role, in any spelling; of several the usual one."""
+        """Return the column with a role's name in any spelling, preferring the usual one."""
         spelled = {_normalized(name): name for name in reversed(self.names)}
         words = _NAMES[role].split()
         exact = next((word for word in words if word in self.names), None)
@@ -520,7 +520,7 @@ class _Matcher:
 
 
 def _score_columns(scores: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Score column of each expert."""
+    """Return the score column of each expert."""
     if isinstance(scores, Mapping):
         return {str(expert): column for expert, column in scores.items()}
     return {_parts(name)[1] if _parts(name)[0] == SCORE else name: name for name in scores}
@@ -531,7 +531,7 @@ def _normalized(name: str) -> str:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Prefix and expert of a column such as ``score:a``, ``Score_a`` or ``a cost ($)``."""
+    """Return prefix and expert of a column such as ``score:a``, ``Score_a`` or ``a cost ($)``."""
     for prefix in (*PREFIXES, ANSWER, LOGPROB, PROPENSITY):
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]
@@ -546,17 +546,17 @@ def _is_plain_number(name: str) -> bool:
     return is_number(name.strip().lower())
 
 
-# Files and tables in memory, opened.
+# Opening files and tables in memory.
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source whose columns are known and whose rows are still to come.
+    """A source whose columns are known and whose rows have not been read yet.
 
     Attributes:
-        prices: Kept with the file, or none.
-        log: What was repaired so far; complete when all parts have been checked.
-        notes: What was guessed of its columns, in sentences.
+        prices: Prices stored with the file, or `None`.
+        log: Repairs so far; complete once all parts have been checked.
+        notes: Sentences on what was guessed about the columns.
     """
 
     layout: TableSchema
@@ -568,7 +568,7 @@ class Source:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How a source is to be read."""
+    """The options for reading a source."""
 
     experts: Sequence[str] | None
     missing: Missing
@@ -606,12 +606,12 @@ def open_source(
     """Open files or a table in memory.
 
     Args:
-        source: What ``CostTable.read`` and ``CostTable.from_data`` take.
-        experts: The experts to keep, or none for all.
+        source: An argument of ``CostTable.read`` or ``CostTable.from_data``.
+        experts: The experts to keep, or `None` for all.
         missing: How a missing score counts.
-        rows: Rows of a part, about.
-        answers: Whether the answers of experts are read, too.
-        mapping: What the caller says of the columns; the rest is guessed.
+        rows: Approximate number of rows of a part.
+        answers: Whether to read the answers of experts as well.
+        mapping: The caller's description of the columns; the rest is inferred.
 
     Returns:
         The open source. A long table is held in memory as a whole.
@@ -677,7 +677,7 @@ def _renamed(table: pa.Table, matched: MatchedColumns) -> pa.Table:
 
 
 def _sample(file: SourceFile, schema: Schema) -> pa.Table:
-    """The first rows of a file."""
+    """Return the first rows of a file."""
     if schema.sample is not None:
         return schema.sample
     return first_rows(file, _SAMPLE)
@@ -693,7 +693,7 @@ def _column_names(table: pa.Table) -> list[str]:
 
 
 def read_whole(files: Sequence[SourceFile]) -> pa.Table:
-    """All rows and columns of files, as they are."""
+    """Return all rows and columns of files, unchanged."""
     tables = [table for file in files for table in read_batches([file], None, rows=2**20)]
     try:
         return pa.concat_tables(tables, promote_options="permissive")
@@ -735,7 +735,7 @@ def _of_files(
 
 
 def _types(schema: Schema, wanted: Sequence[str]) -> list[str]:
-    """Shards of equal types can be read ahead as one."""
+    """Return the types of the wanted columns: shards of equal types can be read ahead as one."""
     types = dict(zip(schema.names, schema.types, strict=True))
     return [types[name] for name in wanted]
 
@@ -743,7 +743,7 @@ def _types(schema: Schema, wanted: Sequence[str]) -> list[str]:
 def _conformed(raw: pa.Table, layout: TableSchema, first_row: int) -> pa.Table:
     """Return a run of JSON lines with the columns of the layout.
 
-    A run may lack a key, which is a missing value, or bring a new one, which would be lost.
+    A run may lack a key, which is a missing value, or add one, which would otherwise be lost.
     """
     known = {*layout.sources.values(), *layout.ignored}
     new = [name for name in raw.column_names if name not in known]

@@ -18,12 +18,12 @@ from mildroute.exceptions import ArgumentError, TableError
 __all__ = ["DuplicateCounter", "DuplicateDetector", "SplitBy", "split_rows"]
 
 
-# Repeated texts in a stream, by 64-bit fingerprints: eight bytes a row, however long the texts
+# Repeated texts in a stream, by 64-bit fingerprints: eight bytes per row, however long the texts
 # are.
 
 
 class DuplicateCounter:
-    """Counts rows whose text stood in an earlier row."""
+    """A counter of rows whose text occurred in an earlier row."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []
@@ -33,7 +33,7 @@ class DuplicateCounter:
         self._runs.append(fingerprints(marks))
 
     def repeats(self) -> int:
-        """Rows that repeat an earlier one."""
+        """Return the number of rows that repeat an earlier one."""
         if not self._runs:
             return 0
         values = np.concatenate(self._runs)
@@ -42,15 +42,15 @@ class DuplicateCounter:
 
 
 class DuplicateDetector:
-    """Remembers texts and finds the first that comes again."""
+    """A detector of the first text that repeats an earlier one."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []
 
     def first_repeat(self, column: pa.ChunkedArray) -> int | None:
-        """Place of the first text that was there in an earlier call, or none.
+        """Return the position of the first text that occurred in an earlier call, or `None`.
 
-        All are remembered.
+        All texts are remembered.
         """
         values = fingerprints(digests(column))
         known: Any = np.zeros(len(values), dtype=bool)
@@ -61,14 +61,14 @@ class DuplicateDetector:
         return int(known.argmax()) if known.any() else None
 
     def _remember(self, run: NDArray[np.uint64]) -> None:
-        """Runs of like size are merged, so there are never more than about log n of them."""
+        """Merge runs of similar size, so that there are never more than about log n of them."""
         while self._runs and len(self._runs[-1]) <= 2 * len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         if len(run):
             self._runs.append(run)
 
 
-# Train and test rows of a table such that no query is on both sides: neither its id nor its text.
+# Train and test rows of a table such that neither an id nor a text is on both sides.
 
 
 SplitBy = Literal["random", "group", "time", "column"]
@@ -86,14 +86,14 @@ def split_rows(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the train and test sides, each in the order of the table.
 
-    Rows with the same text always stay together, and at random and by group so do rows of the same
-    cluster. By group, so do rows of the same group. By time,
-    the latest rows form the test side, and a text that occurs early and late counts as late. By
-    column, a text that is labeled both train and test goes to the test side.
+    Rows with the same text always stay together. Rows of the same cluster stay together if split at
+    random or by group, and rows of the same group if split by group. By time, the latest rows form
+    the test side, and a text that occurs early and late counts as late. By column, a text that is
+    labeled both train and test goes to the test side.
 
     Args:
         table: Canonical columns.
-        test: Share of the rows to test; with ``by="column"`` the column decides.
+        test: Share of the rows to test; ignored with ``by="column"``.
         by: 'random', 'group', 'time' or 'column'.
         seed: Seed of the random order.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
@@ -144,15 +144,15 @@ def _codes(table: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _text_blocks(table: pa.Table) -> NDArray[np.int64]:
-    """Rows of the same text have the same number.
+    """Give rows of the same text the same number.
 
-    Without texts every row is alone, for ids are unique.
+    Without texts every row is its own block, because ids are unique.
     """
     return _codes(table, INPUT) if INPUT in table.column_names else np.arange(table.num_rows)
 
 
 def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Blocks by their latest time, so that nothing after the first tested moment is trained on."""
+    """Order blocks by their latest time, so that nothing after the first tested moment trains."""
     if TIME not in table.column_names:
         raise TableError("a split by 'time' needs the column 'time'; add it or split at random.")
     times: Any = table.column(TIME)
@@ -171,9 +171,10 @@ def _filled(
     *,
     in_order: bool,
 ) -> NDArray[np.bool_]:
-    """Test rows.
+    """Return the test rows.
 
-    Blocks in this order that fit under the target, then one more where that comes closer to it.
+    Take blocks in this order while they fit under the target, then one more if that is closer to
+    it.
     """
     sizes = np.bincount(blocks)
     chosen = np.zeros(len(sizes), dtype=bool)
@@ -191,7 +192,7 @@ def _filled(
     if total < target and left_out:
         smallest = left_out[0] if in_order else min(left_out, key=lambda block: sizes[block])
         is_closer = total + sizes[smallest] - target < target - total
-        # Some block is left to the train side, though all rows together may come closer.
+        # Keep at least one block for the train side, even if all rows together would be closer.
         chosen[smallest] = is_closer and chosen.sum() + 1 < len(sizes)
     return chosen[blocks]
 

@@ -1,4 +1,4 @@
-"""Describe a table: win shares, dominated experts, duplicates, and what a router could gain."""
+"""Descriptions of tables: win shares, dominated experts, duplicates, and the possible gain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-# What to look at before routing on a table, in sentences.
+# Sentences on what to check before routing on a table.
 
 
 _COLLAPSE = 0.8
@@ -40,11 +40,11 @@ _FEW_ROWS = 200
 
 
 def warnings_of(summary: Any, collapse: tuple[str, float]) -> tuple[str, ...]:
-    """Warnings about a summary.
+    """Return warnings about a summary.
 
     Args:
         summary: A ``TableSummary``.
-        collapse: The expert that wins most decided rows, and its share of them.
+        collapse: The expert that wins most decided rows, and its share of those rows.
     """
     return tuple(_sentences(summary, *collapse))
 
@@ -100,8 +100,7 @@ def _repeat(count: int) -> str:
     return f"{pluralize(count, 'row')} {'repeats' if count == 1 else 'repeat'}"
 
 
-# Running sums over rows of scores and dollars: who wins, how often alone, and what the oracle
-# would do.
+# Running sums over rows of scores and dollars: who wins, how often alone, and the oracle's figures.
 
 
 Matrix = NDArray[np.float64]
@@ -119,8 +118,8 @@ class WinCounts:
         scores: Sum of scores, shape (p,).
         dollars: Sum of dollars, shape (p,).
         wins: Sum of shared wins, shape (p,).
-        decided_wins: The same over decided rows, shape (p,).
-        alone: Rows that only this expert wins, shape (p,).
+        decided_wins: Sum of shared wins over decided rows, shape (p,).
+        alone: Number of rows that only this expert wins, shape (p,).
         oracle_dollars: Sum of the oracle's dollars.
     """
 
@@ -136,7 +135,7 @@ class WinCounts:
     def add(self, scores: Matrix, dollars: Matrix | None) -> None:
         """Add rows.
 
-        Both matrices have shape (p, n), one row an expert, which is how columns lie in memory.
+        Both matrices have shape (p, n), one row per expert, which is how columns lie in memory.
         """
         costs = 1.0 - scores
         if dollars is not None:
@@ -166,9 +165,9 @@ class WinCounts:
 
 
 class DominanceMatrix:
-    """Which experts another one never loses to.
+    """The pairs of experts in which the first dominates the second.
 
-    The other is never worse in score, never more expensive, and better on some row.
+    The first is never worse in score, never more expensive, and better on some row.
     """
 
     def __init__(self, experts: int) -> None:
@@ -178,7 +177,7 @@ class DominanceMatrix:
     def add(self, scores: Matrix, dollars: Matrix | None) -> None:
         """Add rows of shape (p, n).
 
-        A few rows settle most pairs; only the rest look at them all.
+        A few rows settle most pairs; only the remaining pairs are compared on all rows.
         """
         for rows in (slice(0, _HEAD), slice(_HEAD, None)):
             for one, other in zip(*np.nonzero(self._never_worse), strict=True):
@@ -200,14 +199,14 @@ class DominanceMatrix:
             )
 
     def dominated(self) -> dict[int, int]:
-        """Each dominated expert and one that dominates it."""
+        """Return each dominated expert and one that dominates it."""
         pairs = self._never_worse & self._better
         return {
             int(other): int(pairs[:, other].argmax()) for other in np.flatnonzero(pairs.any(axis=0))
         }
 
 
-# What a cost table holds, in one pass and bounded memory: what ``mildroute inspect`` shows.
+# The contents of a cost table, in one pass and bounded memory, as ``mildroute inspect`` shows them.
 
 
 _ROWS = 16_384
@@ -219,8 +218,8 @@ class ExpertSummary:
     """One expert over all rows.
 
     Attributes:
-        dollars_per_1000: Bill of 1,000 queries, or none.
-        wins: Share of rows that it wins; ties are split equally.
+        dollars_per_1000: Bill of 1,000 queries, or `None`.
+        wins: Share of rows that the expert wins; ties are split equally.
     """
 
     name: str
@@ -237,27 +236,28 @@ class TableSummary:
     Attributes:
         rows: Number of rows n.
         experts: One entry for each of the p experts.
-        price_weight: At which wins, the best single expert and the oracle are judged.
+        price_weight: Price weight for the wins, the best single expert and the oracle.
         best_single: Name of the expert with the lowest mean cost: the best at this price weight.
-        best_single_cost: Its mean of (1 - score) + price_weight dollars.
+        best_single_cost: Mean of (1 - score) + price_weight dollars of that expert.
         oracle_score: Mean score if the best expert answered each query.
         oracle_dollars_per_1000: The oracle's bill for 1,000 queries, choosing the cheapest of
-            equals; or none.
+            equals, or `None`.
         oracle_cost: The oracle's mean cost.
-        possible_gain: Cost of the best single expert minus that of the oracle: the most that
+        possible_gain: Cost of the best single expert minus that of the oracle: the maximum that
             routing can gain.
         decided: Share of rows on which not all experts tie.
         imbalance: Largest share of wins over the smallest positive one.
-        groups: Rows of each group, largest first; none without groups or with more than 10,000.
+        groups: Number of rows of each group, largest first; `None` without groups or with over
+            10,000.
         repeated_ids: Rows whose id occurs in an earlier row.
         repeated_texts: Rows whose text occurs in an earlier row.
         missing_scores: Missing scores, which count as the caller specified.
         dropped_rows: Rows that were dropped for a missing score.
-        dominated: Experts that another is never worse and never more expensive than on any row,
-            each with that other.
+        dominated: Experts that another expert beats or equals in score and dollars on every row,
+            each with that other expert.
         content_hash: As in ``CostTable``, for a table without repeated rows.
-        prices: List prices kept with the table, or none.
-        repairs: What was repaired, in words.
+        prices: List prices kept with the table, or `None`.
+        repairs: Sentences on what was repaired.
         ignored: Columns that are not part of the format.
         warnings: Sentences on what to check before routing.
         notes: Sentences on what was inferred about the table's columns.
@@ -294,7 +294,7 @@ class TableSummary:
 
     @property
     def best_by_score(self) -> ExpertSummary:
-        """The expert with the highest mean score, the cheapest of equals."""
+        """Return the expert with the highest mean score, the cheapest of equals."""
         return min(
             self.experts,
             key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0),
@@ -350,13 +350,13 @@ def describe(
     """Read, check, hash and summarize a table in one pass.
 
     Args:
-        source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.from_data`` take.
+        source: A ``CostTable``, or an argument of ``CostTable.read`` or ``CostTable.from_data``.
         price_weight: Value of a dollar in errors.
-        experts: The experts to keep, or none for all.
+        experts: The experts to keep, or `None` for all.
         missing: As for ``CostTable.read``.
 
     Returns:
-        The summary. Repeated ids are counted here and not rejected.
+        The summary. Repeated ids are counted here, not rejected.
 
     Example:
         >>> describe({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score
@@ -381,7 +381,7 @@ def describe(
 class _Pass:
     """One pass over the rows.
 
-    SHA-256 runs beside it on a second thread: it needs no lock of the interpreter.
+    SHA-256 runs alongside on a second thread, because it releases the interpreter's lock.
     """
 
     def __init__(self, source: Source, price_weight: float, has_dollars: bool) -> None:
@@ -452,7 +452,7 @@ class _Pass:
             price_weight=float(self.price_weight),
             best_single=names[
                 int(np.lexsort((tally.dollars, costs.round(12)))[0])
-            ],  # of equals the cheapest, then the first
+            ],  # the cheapest of equals, then the first
             best_single_cost=float(costs.min()),
             oracle_score=tally.oracle_score / tally.rows,
             oracle_dollars_per_1000=(
@@ -481,7 +481,7 @@ class _Pass:
         )
 
     def _groups(self) -> dict[str, int] | None:
-        """Largest first; too many are not worth listing, and their counts stopped at the limit."""
+        """Return groups, largest first, or `None` above the limit at which counting stopped."""
         few = 0 < len(self.groups) <= _MOST_GROUPS
         return (
             dict(sorted(self.groups.items(), key=lambda pair: (-pair[1], pair[0]))) if few else None

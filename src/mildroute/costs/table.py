@@ -52,29 +52,30 @@ from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 __all__ = ["CostTable", "batches"]
 
 
-# The cost table: what every expert scored, cost and took on every query.
+# The cost table: the score, cost and latency of every expert on every query.
 
 
 _RUN = 2**20
-# What a dollar or a second may be worth, as for price weights of routers: products stay finite.
+# Maximum worth of a dollar or a second, as for price weights of routers: products stay finite.
 _HIGHEST_WEIGHT = 1e15
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostTable:
-    """Score, dollars and latency of every expert on every query; immutable, checked on reading.
+    """An immutable table of each expert's score, dollars and latency on each query.
 
-    Build one with ``read`` (files), ``from_data`` (tables in memory) or ``from_long``. Columns of a
-    source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
-    each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
-    ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
-    ``outchars:<expert>``, and, read on request, ``answer:<expert>`` and ``logprob:<expert>``.
+    Values are checked on reading. Build a table with ``read`` (files), ``from_data`` (tables in
+    memory) or ``from_long``. A source has the columns ``query_id``, ``input`` (or ``text``),
+    optional ``group``, ``split``, ``time``, and for each expert ``score:<expert>`` in [0, 1],
+    optional ``cost:<expert>`` in dollars, ``latency:<expert>`` in seconds, ``intokens:``,
+    ``outtokens:``, ``inchars:`` and ``outchars:<expert>``, and, read on request,
+    ``answer:<expert>`` and ``logprob:<expert>``.
 
     Attributes:
         arrow: The columns in Arrow, under their canonical names and types.
         experts: Names of the p experts.
-        prices: List prices stored with the table, or none.
-        repairs: What was repaired while reading, in words.
+        prices: List prices stored with the table, or `None`.
+        repairs: Sentences on what was repaired while reading.
         ignored: Columns of the source that are not part of the format.
         notes: Sentences on what was inferred about the source's columns.
 
@@ -96,7 +97,7 @@ class CostTable:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Reject what only the class methods can read."""
+        """Raise an error for tables that only the class methods can build."""
         if not isinstance(self.arrow, pa.Table) or not self.experts:
             call = "read(path)" if is_source(self.arrow) else "from_data(data)"
             raise TableError(
@@ -116,20 +117,20 @@ class CostTable:
     ) -> CostTable:
         """Read Parquet, CSV, TSV, Excel or JSON lines.
 
-        A file, a folder of shards, a pattern, a URL, or a list of them.
+        The source is a file, a folder of shards, a pattern, a URL, or a list of them.
 
         Args:
-            source: What to read; wide or long form.
-            experts: The experts to keep, in this order, or none for all.
+            source: The source to read, in wide or long form.
+            experts: The experts to keep, in this order, or `None` for all.
             missing: How to treat a missing score: 'raise' an error, count it as 'zero', 'drop' the
                 row, or 'keep' it as NaN: the expert was not called, and ``fit`` estimates its
                 costs.
             answers: Whether to read ``answer:<expert>`` as well, which a cascade needs, and
                 ``logprob:<expert>`` if present.
-            **columns: Which column is what, and units, as for ``from_any``.
+            **columns: Roles and units of columns, as for ``from_any``.
 
         Returns:
-            The table; its ``notes`` tell what was guessed.
+            The table; its ``notes`` say what was guessed.
 
         Example:
             >>> CostTable.read("no/such.parquet")
@@ -156,18 +157,18 @@ class CostTable:
     ) -> CostTable:
         """Take a table in memory.
 
-        Arrow, pandas, polars, a Hugging Face dataset, a dict of columns or a list of dicts; wide or
-        long form.
+        The table may be from Arrow, pandas, polars, a Hugging Face dataset, a dict of columns or a
+        list of dicts, in wide or long form.
 
         Args:
             data: The table.
-            experts: The experts to keep, in this order, or none for all.
+            experts: The experts to keep, in this order, or `None` for all.
             missing: As for ``read``.
             answers: As for ``read``.
-            **columns: Which column is what, and units, as for ``from_any``.
+            **columns: Roles and units of columns, as for ``from_any``.
 
         Returns:
-            The table; its ``notes`` tell what was guessed.
+            The table; its ``notes`` say what was guessed.
 
         Example:
             >>> columns = {"query_id": ["q"], "score:a": [1], "score:b": [None]}
@@ -199,7 +200,7 @@ class CostTable:
         """Take a table from a path or from memory, regardless of its column names.
 
         Args:
-            data: What ``read`` and ``from_data`` take, or a ``CostTable``.
+            data: An argument of ``read`` or ``from_data``, or a ``CostTable``.
             input: Column of the texts.
             scores: Score columns: a list of them, or the column of each expert.
             prices: For each expert: dollars per call, the name of a column that holds them, or
@@ -258,7 +259,7 @@ class CostTable:
             data: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``,
                 optional ``dollars`` (or ``cost``), ``latency``, ``input`` (or ``text``), ``group``,
                 ``split``, ``time``.
-            experts: The experts to keep, in this order, or none for all.
+            experts: The experts to keep, in this order, or `None` for all.
             missing: As for ``read``; pairs of query and expert without a row are missing.
 
         Returns:
@@ -317,11 +318,11 @@ class CostTable:
         )
 
     def __len__(self) -> int:
-        """Number of queries."""
+        """Return the number of queries."""
         return self.rows
 
     def __repr__(self) -> str:
-        """Size and names."""
+        """Return the size and the names."""
         return (
             f"CostTable({pluralize(self.rows, 'row')}, {pluralize(len(self.experts), 'expert')}:"
             f" {', '.join(self.experts)})"
@@ -329,24 +330,24 @@ class CostTable:
 
     @property
     def rows(self) -> int:
-        """Number of queries n."""
+        """Return the number of queries n."""
         return int(self.arrow.num_rows)
 
     @cached_property
     def query_ids(self) -> list[str]:
-        """Unique id of each query, length n."""
+        """Return the unique id of each query, length n."""
         return list(self.arrow.column(ID).to_pylist())
 
     @cached_property
     def inputs(self) -> list[str] | None:
-        """Text of each query, length n, or none."""
+        """Return the text of each query, length n, or `None`."""
         return (
             list(self.arrow.column(INPUT).to_pylist()) if INPUT in self.arrow.column_names else None
         )
 
     @cached_property
     def groups(self) -> NDArray[np.object_] | None:
-        """Group of each query as text, shape (n,), or none."""
+        """Return the group of each query as text, shape (n,), or `None`."""
         return (
             np.array(self.arrow.column(GROUP).to_pylist(), dtype=object)
             if GROUP in self.arrow.column_names
@@ -355,17 +356,17 @@ class CostTable:
 
     @cached_property
     def conversations(self) -> list[str] | None:
-        """Conversation of each query, length n, empty where there is none; or `None`."""
+        """Return each query's conversation, length n, empty if it has none; or `None`."""
         if CONVERSATION not in self.arrow.column_names:
             return None
         return list(self.arrow.column(CONVERSATION).to_pylist())
 
     @cached_property
     def clusters(self) -> Clusters:
-        """The rows that must be held out and resampled together.
+        """Return the rows that must be held out and resampled together.
 
-        These are copies of a prompt, near-duplicates, turns of one conversation and, where their
-        rows share outcomes, groups.
+        These are copies of a prompt, near-duplicates, turns of one conversation and, if their rows
+        share outcomes, groups.
         """
         return self._clusters()
 
@@ -386,37 +387,37 @@ class CostTable:
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
-        """Score of each expert on each query, shape (n, p), in [0, 1]; read-only.
+        """Return the score of each expert on each query, shape (n, p), in [0, 1]; read-only.
 
-        NaN where an expert was not called, in a partial table.
+        In a partial table, NaN marks experts that were not called.
         """
         return self._matrix(SCORE)
 
     @property
     def is_partial(self) -> bool:
-        """Whether some expert was not called on some query."""
+        """Return whether some expert was not called on some query."""
         return bool(np.isnan(self.scores).any())
 
     @cached_property
     def propensities(self) -> NDArray[np.float64] | None:
-        """Probability that each expert was called on each query, shape (n, p), or none.
+        """Return the probability of calling each expert on each query, shape (n, p), or `None`.
 
-        NaN where unknown. They are read if missing scores are kept.
+        NaN if unknown. Propensities are read if missing scores are kept.
         """
         return self._matrix(PROPENSITY) if self._has(PROPENSITY) else None
 
     @cached_property
     def dollars(self) -> NDArray[np.float64] | None:
-        """Dollars of each expert on each query, shape (n, p), or none; read-only."""
+        """Return the dollars of each expert on each query, shape (n, p), or `None`; read-only."""
         return self._matrix(DOLLARS) if self._has(DOLLARS) else None
 
     @cached_property
     def latencies(self) -> NDArray[np.float64] | None:
-        """Seconds of each expert on each query, shape (n, p), or none; read-only."""
+        """Return the seconds of each expert on each query, shape (n, p), or `None`; read-only."""
         return self._matrix(LATENCY) if self._has(LATENCY) else None
 
     def answers(self, expert: str) -> list[str]:
-        """Answers of an expert, length n; a TableError if they were not read.
+        """Return the answers of an expert, length n; raise a TableError if they were not read.
 
         Example:
             >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
@@ -431,9 +432,9 @@ class CostTable:
         return list(self.arrow.column(ANSWER + expert).to_pylist())
 
     def logprobs(self, expert: str) -> NDArray[np.float64] | None:
-        """Mean log-probability of the tokens of an expert's answers, shape (n,), or none.
+        """Return the mean log-probability of an expert's answer tokens, shape (n,), or `None`.
 
-        NaN where unknown. They are read together with answers.
+        NaN if unknown. Log-probabilities are read together with answers.
 
         Example:
             >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
@@ -445,15 +446,16 @@ class CostTable:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of the content, the same for every file format."""
+        """Return the SHA-256 of the content, which is the same for every file format."""
         return content_hash(self.arrow)
 
     def costs(
         self, *, price_weight: float = 0.0, latency_weight: float = 0.0, error_weight: float = 1.0
     ) -> NDArray[np.float64]:
-        """Cost of each expert on each query.
+        """Return the cost of each expert on each query.
 
-        It is ``error_weight * (1 - score) + price_weight * dollars + latency_weight * seconds``.
+        A cost is
+        ``error_weight * (1 - score) + price_weight * dollars + latency_weight * seconds``.
 
         Args:
             price_weight: Value of a dollar in errors.
@@ -461,7 +463,7 @@ class CostTable:
             error_weight: Weight of the error.
 
         Returns:
-            Costs, shape (n, p), new and writable.
+            Costs, shape (n, p), as a new writable array.
 
         Example:
             >>> CostTable.from_data({"input": ["q"], "score:a": [1.0], "score:b": [0.25]}).costs()
@@ -549,7 +551,7 @@ class CostTable:
         return CostTable(arrow, experts, self.prices or other.prices)
 
     def _column(self, prefix: str, expert: str) -> NDArray[np.float64]:
-        """A column of numbers; NaN for an expert that the table does not know."""
+        """Return a column of numbers; NaN for an expert that the table does not have."""
         if expert not in self.experts:
             return np.full(self.rows, 0.0 if prefix == PROPENSITY else np.nan)
         if prefix == PROPENSITY and not self._has(prefix):
@@ -582,9 +584,9 @@ class CostTable:
 
         Args:
             name: Name of the expert.
-            scores: Its score on each query, shape (n,).
-            dollars: Its dollars on each query, shape (n,), if the table has dollars.
-            latencies: Its seconds on each query, shape (n,), if the table has latencies.
+            scores: The expert's score on each query, shape (n,).
+            dollars: The expert's dollars on each query, shape (n,), if the table has dollars.
+            latencies: The expert's seconds on each query, shape (n,), if the table has latencies.
 
         Example:
             >>> table = CostTable.from_data({"score:a": [1, 0], "score:b": [0, 0]})
@@ -600,12 +602,12 @@ class CostTable:
         return replace(self, arrow=arrow, experts=(*self.experts, name))
 
     def without_latencies(self) -> CostTable:
-        """The table without ``latency:<expert>``, which a new expert may not have."""
+        """Return the table without ``latency:<expert>``, which a new expert may not have."""
         names = [name for name in self.arrow.column_names if not name.startswith(LATENCY)]
         return replace(self, arrow=self.arrow.select(names))
 
     def with_estimates(self, scores: ArrayLike, dollars: ArrayLike | None = None) -> CostTable:
-        """Return the table with scores that fill its gaps, and dollars if it has any.
+        """Return the table with its gaps filled by these scores, and dollars if it has any.
 
         Doubly robust scores are no longer between 0 and 1.
         """
@@ -660,7 +662,8 @@ class CostTable:
         """Compute dollars from token or character counts, replacing any existing ones.
 
         Args:
-            prices: Prices of all experts: a list, the path of one, or what ``PriceList.of`` takes.
+            prices: Prices of all experts: a list, the path of one, or an argument of
+                ``PriceList.of``.
             output_tokens: Tokens of an answer if the table has no counts; one number, or one for
                 each expert.
             per: Unit of the numbers in a mapping: '1M' or '1K' tokens, or a 'call'.
@@ -697,9 +700,8 @@ class CostTable:
     def save(self, target: str | Path, *, shards: int = 1) -> Path | str:
         """Write Parquet, CSV or JSON lines, depending on the suffix.
 
-        Without a suffix, a folder of Parquet shards.
-
-        Only Parquet keeps the prices.
+        Without a suffix, the target becomes a folder of Parquet shards. Only Parquet keeps the
+        prices.
 
         Example:
             >>> import tempfile
@@ -739,10 +741,11 @@ def batches(
     """Yield tables of limited size, checked one by one; ids must be unique across all of them.
 
     Args:
-        source: What ``CostTable.read`` and ``CostTable.from_data`` take; a long table is held in
-            memory.
-        rows: Maximum rows of a batch; it may have fewer where a file or row group ends.
-        experts: The experts to keep, or none for all.
+        source: An argument of ``CostTable.read`` or ``CostTable.from_data``; a long table is held
+            in memory.
+        rows: Maximum number of rows of a batch; it may have fewer at the end of a file or row
+            group.
+        experts: The experts to keep, or `None` for all.
         missing: As for ``CostTable.read``.
 
     Returns:

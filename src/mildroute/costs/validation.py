@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-# What was repaired while a table was read, counted over all of its parts and then said in words.
+# Repairs made while a table is read, counted over all of its parts and reported in words.
 
 
 _SENTENCES: dict[str, Callable[[int], str]] = {
@@ -91,7 +91,7 @@ class RepairLog:
             self.counts[kind] = self.counts.get(kind, 0) + count
 
     def sentences(self) -> tuple[str, ...]:
-        """All repairs in words."""
+        """Return all repairs in words."""
         return (
             *self.notes,
             *(
@@ -110,22 +110,22 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-# Tables in which an empty score may mean that the expert was not asked: it must never count as a
-# wrong answer.
+# Tables in which an empty score may mean that the expert was not asked, so that it must never count
+# as a wrong answer.
 
 
-# Metadata key of a Parquet file under which ``mildroute collect`` says who was asked and who
+# Metadata key of a Parquet file under which ``mildroute collect`` records who was asked and who
 # judged.
 COLLECTED = b"mildroute.collected"
 
 
 def missing_score_reason(names: Sequence[str], metadata: Mapping[bytes, bytes]) -> str:
-    """Why experts were not asked in a table, and the way out.
+    """Return why experts were not asked in a table, and what to do about it.
 
-    Empty if all were, as far as the table says.
+    Both are empty if all experts were asked, as far as the table says.
 
     Returns:
-        Two half-sentences, or nothing.
+        Two half-sentences, or two empty strings.
     """
     if any(name.startswith(PROPENSITY) for name in names):
         return (
@@ -158,8 +158,8 @@ def _about(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 Missing = Literal["raise", "zero", "drop", "keep"]
 
-# Dollars and seconds of one answer, and its tokens: sums over a billion rows, squares of means and
-# products with the largest price weight (1e15) then neither overflow nor lose themselves among the
+# Bounds on the dollars, seconds and tokens of one answer: sums over a billion rows, squares of
+# means and products with the largest price weight (1e15) then neither overflow nor vanish among the
 # denormal numbers, where 1e-310 gave warnings and 1e297 a bill of infinity.
 _LEAST, _MOST, _MOST_TOKENS = 1e-12, 1e9, 1e15
 _RANGES = {
@@ -168,19 +168,19 @@ _RANGES = {
     LATENCY: ("seconds must be 0 or from 1e-12 to 1e9", _LEAST, _MOST),
     PROPENSITY: ("a propensity must lie in [0, 1]", 0.0, 1.0 + 1e-6),
 }
-# Scores that are all below this are more likely dollars.
+# Scores that are all below this are probably dollars.
 LOWEST_SCORES = 0.1
 _COUNT = ("a count must be from 0 to 1e15", 0.0, _MOST_TOKENS)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of rows as its source holds it, and how it is to be read.
+    """A run of rows as its source holds it, with the options for reading it.
 
     Attributes:
         parse: Whether numbers are still text, as in a CSV file.
-        unasked: Why a missing score may be no missing answer, and the way out; empty if nothing
-            says so.
+        unasked: Why a missing score may mean that the expert was not asked, and what to do; empty
+            if nothing suggests so.
         decimal: Decimal mark of numbers that are still text.
     """
 
@@ -202,11 +202,11 @@ def checked_missing(missing: str) -> Missing:
 
 
 def validate(part: Chunk, log: RepairLog) -> pa.Table:
-    """Bring a part into canonical form and check every value.
+    """Convert a part to canonical form and check every value.
 
     Returns:
-        A table of canonical names and types (texts as strings, large or not), in which every value
-        obeys the rules; ids may still repeat.
+        A table with canonical names and types (texts as strings, large or not), in which every
+        value obeys the rules; ids may still repeat.
     """
     columns = {name: part.raw.column(source) for name, source in part.layout.sources.items()}
     if ID not in columns:
@@ -219,7 +219,7 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
         for name in (ID, INPUT, GROUP, SPLIT, TIME)
         if name in columns
     }
-    if CONVERSATION in columns:  # a request of no conversation is alone
+    if CONVERSATION in columns:  # a request without a conversation stands alone
         texts[CONVERSATION] = pc.fill_null(as_text(columns[CONVERSATION], CONVERSATION), "")
     answers = {
         name: pc.fill_null(as_text(columns[name], name), "") for name in part.layout.names(ANSWER)
@@ -255,7 +255,7 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
 
 
 def _scaled(column: pa.ChunkedArray, ends: tuple[float, float] | None) -> pa.ChunkedArray:
-    """Numbers with the worst value as 0 and the best as 1."""
+    """Rescale numbers so that the worst value is 0 and the best is 1."""
     if ends is None:
         return column
     worst, best = ends
@@ -263,7 +263,7 @@ def _scaled(column: pa.ChunkedArray, ends: tuple[float, float] | None) -> pa.Chu
 
 
 def check_rows(rows: int, log: RepairLog) -> None:
-    """Refuse a table without rows, also if all of them were dropped."""
+    """Raise an error for a table without rows, including one whose rows were all dropped."""
     dropped = log.counts.get("dropped", 0)
     if not rows and dropped:
         raise TableError(
@@ -279,7 +279,7 @@ def check_rows(rows: int, log: RepairLog) -> None:
 
 
 def check_holes(rows: int, experts: int, log: RepairLog) -> None:
-    """Refuse a table that is mostly holes which count as wrong.
+    """Raise an error if most scores are missing and count as wrong.
 
     In that case experts were not called, and nothing can be estimated for them.
     """
@@ -308,7 +308,7 @@ def score_notes(table: pa.Table) -> tuple[str, ...]:
 def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
     """Drop rows that repeat an earlier row in every column.
 
-    Refuse other rows with an id that is taken.
+    Raise an error for other rows with a repeated id.
     """
     ids = table.column(ID)
     if len(pc.unique(ids)) == len(ids):
@@ -333,7 +333,7 @@ def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
 
 
 def with_large_strings(run: pa.Table) -> pa.Table:
-    """A whole table may hold more than the 2 GiB of text that plain strings can address."""
+    """Return large strings: a table may exceed the 2 GiB of text that plain strings can address."""
     fields = [
         field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field
         for field in run.schema
@@ -343,7 +343,7 @@ def with_large_strings(run: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Names a row in a message."""
+    """The name of each row in an error message."""
 
     ids: pa.ChunkedArray
     first_row: int
@@ -389,11 +389,11 @@ def _filled(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 def _absent(
     numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows
 ) -> dict[str, NDArray[np.bool_]]:
-    """Where scores are missing, by column; refused here unless the caller says how they count."""
+    """Return where scores are missing, by column; raise unless the caller says how they count."""
     found: dict[str, NDArray[np.bool_]] = {}
     for name in part.layout.names(SCORE):
         values = numbers[name].to_numpy()
-        # the smallest value is NaN if any is: one quick pass where nothing is missing
+        # the minimum is NaN if any value is: one quick pass if nothing is missing
         if len(values) == 0 or not np.isnan(values.min()):
             continue
         mask = np.isnan(values)
@@ -414,7 +414,7 @@ def _absent(
 def _count_as_wrong(
     numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
 ) -> None:
-    """A missing answer has score 0, and costs nothing unless the table says otherwise."""
+    """Give missing answers score 0, and cost 0 unless the table says otherwise."""
     for name, mask in absent.items():
         numbers[name] = _with_zeros(numbers[name], mask)
         log.add("zero", int(mask.sum()))
@@ -430,7 +430,7 @@ def _with_zeros(column: pa.ChunkedArray, mask: NDArray[np.bool_]) -> pa.ChunkedA
 
 
 def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float64]:
-    """Dollars that were computed, if each obeys the rule for dollars that are read."""
+    """Return computed dollars if each obeys the rule for dollars that are read."""
     rule, lowest, highest = _RANGES[DOLLARS]
     good = (values == 0) | ((values >= lowest) & (values <= highest))
     if not good.all():
@@ -445,10 +445,10 @@ def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float6
 def _in_range(
     column: pa.ChunkedArray, name: str, rows: _Rows, unknown: NDArray[np.bool_] | None
 ) -> pa.ChunkedArray:
-    """Check every value of a column, apart from rows that are dropped or not known."""
+    """Check every value of a column, except for rows that are dropped or unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     rule, lowest, highest = _RANGES.get(f"{name.partition(':')[0]}:", _COUNT)
-    # NaN fails both comparisons, so one pass for the smallest and one for the largest value see
+    # NaN fails both comparisons, so one pass for the smallest and one for the largest value catch
     # everything
     if len(values) == 0 or (values.min() >= lowest and values.max() <= highest):
         return column
@@ -468,13 +468,13 @@ def _in_range(
 
 
 def _unknown(name: str, numbers: Mapping[str, pa.ChunkedArray]) -> NDArray[np.bool_]:
-    """Where nothing need be known of an expert: it was not asked. Chances may be unknown anyway."""
+    """Return where values may be unknown: the expert was not asked, or they are propensities."""
     score = name if name.startswith(PROPENSITY) else SCORE + name.partition(":")[2]
     return np.asarray(np.isnan(numbers[score].to_numpy()))
 
 
 def _logprobs(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArray:
-    """Log-probabilities; null where one is not known."""
+    """Return log-probabilities; null if unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     is_bad = np.isinf(values) | (values > 0)
     if is_bad.any():
@@ -499,18 +499,19 @@ def dollars_of(
     prices: PriceList,
     output_tokens: float | Mapping[str, float] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Dollars of each expert on each row.
+    """Return the dollars of each expert on each row.
 
     Args:
-        table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of
-            ``input``. What comes out: ``outtokens:``, else ``outchars:``, else ``output_tokens``.
+        table: Canonical columns. Input is counted by ``intokens:``, else ``inchars:``, else the
+            length of ``input``; output by ``outtokens:``, else ``outchars:``, else
+            ``output_tokens``.
         experts: Names of the experts.
-        prices: Has all of them.
-        output_tokens: Tokens of an answer where the table counts none; one number, or one for each
+        prices: Prices of all these experts.
+        output_tokens: Tokens of an answer if the table has no counts; one number, or one for each
             expert.
 
     Returns:
-        A column ``cost:<expert>`` each, shape (n,).
+        A column ``cost:<expert>`` for each expert, shape (n,).
     """
     _check_priced(experts, prices.prices)
     return {
@@ -525,7 +526,7 @@ def dollars_of(
 
 
 def with_dollars(table: pa.Table, dollars: Mapping[str, NDArray[np.float64]]) -> pa.Table:
-    """Canonical columns with these dollars in place of others."""
+    """Return canonical columns with these dollars in place of any existing ones."""
     others = [name for name in table.column_names if not name.startswith(DOLLARS)]
     behind = [name for name in others if name.startswith((LATENCY, *COUNTS))]
     before = [name for name in others if name not in behind]
@@ -578,11 +579,11 @@ def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.
     return np.full(table.num_rows, float(given))
 
 
-# Dollars of a call, the same for all queries.
+# Dollars per call, the same for all queries.
 
 
 def names_columns(prices: Any) -> bool:
-    """Whether prices are the names of columns, one for each expert."""
+    """Return whether prices are the names of columns, one for each expert."""
     return (
         isinstance(prices, Mapping)
         and bool(prices)
@@ -591,14 +592,14 @@ def names_columns(prices: Any) -> bool:
 
 
 def per_call(prices: Any) -> bool:
-    """Whether prices are one number for each expert, and not a list of prices per token."""
+    """Return whether prices are one number per expert rather than a list of prices per token."""
     return isinstance(prices, Mapping) and all(
         isinstance(price, (int, float, np.number)) for price in prices.values()
     )
 
 
 def call_dollars(prices: Any, experts: Sequence[str], rows: int) -> dict[str, NDArray[np.float64]]:
-    """Columns ``cost:<expert>`` of calls that all cost the same, shape (n,) each."""
+    """Return columns ``cost:<expert>`` with the same price for every call, shape (n,) each."""
     if not per_call(prices):
         raise TableError(
             "prices per call are one number of dollars for each expert, got"

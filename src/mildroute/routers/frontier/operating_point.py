@@ -85,7 +85,7 @@ class OperatingPoint:
 
     @property
     def price_weight(self) -> float:
-        """Return the price weight of the likelier vertex: roughly, errors that a dollar is worth."""
+        """Return the likelier vertex's price weight: roughly, errors that a dollar is worth."""
         return max(self.vertices, key=lambda vertex: vertex.probability).price_weight
 
     @property
