@@ -1,6 +1,6 @@
 """Evaluation.
 
-What a choice of experts costs and earns, with intervals and with baselines beside it.
+Costs and savings of a choice of experts, with intervals and with baselines beside it.
 """
 
 from __future__ import annotations

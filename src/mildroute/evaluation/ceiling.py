@@ -1,6 +1,6 @@
-"""What routing could save on a table, estimated before a router is fitted.
+"""Estimates of what routing could save on a table, before a router is fitted.
 
-The estimates are an upper limit, a quick router, and a coin.
+The estimates are an upper limit, a quick router, and a random mix.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = ["Potential", "SavingLevel", "calibrated", "potential_of"]
 
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
 _USUAL = 0.95
-# Rows that are looked at: on 1,000 questions of MMLU the quick router takes 4 s of one core, most
-# of it for encoders of the folds.
+# Number of rows used: on 1,000 questions of MMLU the quick router takes 4 s of one core, most of it
+# for encoders of the folds.
 _ROWS = 1000
 _FEWEST_ROWS = 50
 _CONFIDENCE, _QUERIES = 0.95, 1000
@@ -43,15 +43,15 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SavingLevel:
-    """What can be saved if a share of the best single expert's score is kept.
+    """The possible savings if a share of the best single expert's score is kept.
 
     Attributes:
         perfect: Largest possible saving as a share of the baseline's bill, with all outcomes known.
-        in_reach: The same with no outcome known, only each expert's chances as far as the quick
-            router can predict them from inputs: the rest of ``perfect`` is luck, or not visible in
-            the inputs. Slightly optimistic for few rows; or none.
-        router: The same, expected of a quick router that keeps the share with 95% confidence, with
-            its interval; or none.
+        in_reach: The same with only each expert's chances known, as far as the quick router can
+            predict them from inputs, and no outcome. The rest of ``perfect`` is luck, or not
+            visible in the inputs. Slightly optimistic for few rows; or `None`.
+        router: The same for a quick router that keeps the share with 95% confidence, with its
+            interval; or `None`.
     """
 
     kept: float
@@ -63,7 +63,7 @@ class SavingLevel:
 
 @dataclass(frozen=True)
 class Potential:
-    """What routing could save of today's bill, that of the most expensive expert.
+    """The possible savings on today's bill, which is that of the most expensive expert.
 
     Attributes:
         best: Name of the expert with the highest score, a share of which is kept.
@@ -166,7 +166,7 @@ def _quick_router(
     seed: int,
     progress: Callable[[int, int, str], None] | None,
 ) -> FrontierRouter | None:
-    """Return a ridge regression with its folds, or none if the data is too small."""
+    """Return a ridge regression with its folds, or `None` if the data is too small."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
     quick = RegressionRouter(contrasts=True, random_state=seed)
@@ -187,7 +187,7 @@ def _quick_router(
             progress=progress,
         )
     except MildrouteError:
-        return None  # inputs that the default encoder cannot read: the table may still be fine
+        return None  # the default encoder cannot read these inputs, but the table may still be fine
     fitted: FrontierRouter = router.router_
     return fitted
 
@@ -195,7 +195,7 @@ def _quick_router(
 def calibrated(
     forecasts: NDArray[np.float64], outcomes: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Forecasts of each expert on each row, shape (n, p), by models that have not seen the row.
+    """Return forecasts of each expert on each row, shape (n, p), by models fitted without the row.
 
     A line for each expert maps expected to actual values. Its slope is below 1 if expectations vary
     too much, which a choice among them would mistake for savings.
@@ -235,7 +235,7 @@ def _saved(curve: CostQualityCurve, share: float) -> Interval:
 def _least_dollars(
     scores: NDArray[np.float64], dollars: NDArray[np.float64], wanted: float
 ) -> float:
-    """Return the lowest mean dollars of any choice whose mean score is at least the one wanted.
+    """Return the lowest mean dollars of any choice whose mean score reaches the one wanted.
 
     Rows are split if necessary. Every row begins with its cheapest expert; then the steps along the
     rows' hulls that buy the most score per dollar are taken.

@@ -1,4 +1,4 @@
-"""Compare routers under one protocol, with the baselines that give the figures meaning."""
+"""Comparisons of routers under one protocol, with the baselines that put figures in context."""
 
 from __future__ import annotations
 
@@ -61,17 +61,16 @@ __all__ = [
 ]
 
 
-# Routers side by side on the same rows: encoded once, each fitted on the train side, asked on the
-# test side.
+# Routers side by side on the same rows: encoded once, each fitted on the train side and evaluated
+# on the test side.
 
 
-# Called with the number of finished steps, the number of all steps and the name of the step that
-# comes next.
+# Called with the number of finished steps, the total number of steps and the name of the next step.
 Progress = Callable[[int, int, str], None]
 
-# Names of the rows that every comparison has; those of money only where dollars are known. The best
-# single expert is the one of the lowest cost at the price weight; beside it, the best by score and
-# the coin between two experts stand only if there is a target.
+# Names of the rows that every comparison has; those about money only if dollars are known. The best
+# single expert is the one with the lowest cost at the price weight. The best by score and the
+# random mix of two experts are added only if there is a target.
 BASELINES = (
     "best by score",
     "best single",
@@ -89,9 +88,9 @@ class Split:
     """Both sides of a split, as the routers see them.
 
     Attributes:
-        target: A budget or a quality that each router operates at, or none.
-        folds: Vectors of the train side by encoders that have not seen a fold, see
-            :func:`fold_encodings`; or none.
+        target: A budget or a quality that each router operates at, or `None`.
+        folds: Vectors of the train side by encoders that were not trained on a fold, see
+            :func:`fold_encodings`; or `None`.
     """
 
     train: CostTable
@@ -104,7 +103,7 @@ class Split:
     folds: Any = None
 
     def costs(self, table: CostTable, *, priced: bool = True) -> Any:
-        """Costs of a side, shape (n, p), with or without its dollars."""
+        """Return the costs of a side, shape (n, p), with or without its dollars."""
         return table.costs(
             price_weight=self.price_weight if priced else 0.0, latency_weight=self.latency_weight
         )
@@ -117,10 +116,10 @@ def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -
 
     Args:
         table: The table before the split.
-        train: Its train side.
-        test: Its test side.
-        encoder: A transformer over inputs; or vectors of the whole table, shape (n, d); or none for
-            the default encoder.
+        train: Train side of the table.
+        test: Test side of the table.
+        encoder: A transformer over inputs; or vectors of the whole table, shape (n, d); or `None`
+            for the default encoder.
 
     Returns:
         Vectors of the train and of the test side.
@@ -137,9 +136,9 @@ def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -
 
 
 def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
-    """Return vectors of the train side by encoders that have not seen a fold.
+    """Return vectors of the train side by encoders that were not trained on a fold.
 
-    Returns None if ``seen`` may be cut into folds.
+    Return `None` if ``seen`` itself may be cut into folds.
     """
     from mildroute.fitting.text_router import fold_vectors
     from mildroute.routers.frontier.router import FrontierRouter
@@ -156,12 +155,12 @@ def choice_at_target(
 ) -> tuple[Choice, float, OperatingPoint]:
     """Fit a router along all prices, and use it at the point for the target.
 
-    It is fitted on the train side, and the point lies on its own frontier.
+    The router is fitted on the train side, and the point lies on the router's own frontier.
 
     Args:
         router: An estimator over vectors, or a FrontierRouter.
         sides: The rows, with dollars and a target.
-        seed: Of folds and coins.
+        seed: Seed of folds and random mixes.
 
     Returns:
         Choice of shape (n,), seconds to fit, and the operating point.
@@ -205,9 +204,9 @@ def choice_at_target(
 
 
 def request_keys(table: CostTable) -> list[str]:
-    """Return what seeds the coin of each row.
+    """Return the key that seeds the random mix on each row.
 
-    It is the text, as for requests without ids, or the id if rows share a text.
+    The key is the text, as for requests without ids, or the id if rows share a text.
     """
     if table.inputs is None:
         return list(table.query_ids)
@@ -221,9 +220,9 @@ def request_keys(table: CostTable) -> list[str]:
 def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
     """Fit a copy of a router on the train side and apply it to the test side.
 
-    A router receives the groups of the rows if its ``fit`` takes them. A router with its own price
-    weight learns from errors and dollars separately and decides at the weight of the comparison;
-    one over texts receives the texts.
+    A router receives the groups of the rows if its ``fit`` accepts them. A router with its own
+    price weight learns from errors and dollars separately and decides at the weight of the
+    comparison. A router over texts receives the texts.
 
     Returns:
         Choice of shape (n,), and seconds to fit.
@@ -239,7 +238,7 @@ def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
 
 
 def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]:
-    """Return the choices of the baselines for every router.
+    """Return the choices of the baselines that every router is compared with.
 
     They are single experts chosen on the train side, random draws, and the oracle of the test side.
 
@@ -261,8 +260,8 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
     if sides.train.dollars is not None and sides.test.dollars is not None:
         bills = sides.train.dollars.mean(axis=0)
         singles = single_points(sides.train.scores, sides.train.dollars)
-        # Scores of the train side, bills of the test side: who mixes does not know the test rows'
-        # outcomes, but must pay what we pay there.
+        # Scores of the train side, bills of the test side: the mix cannot know the outcomes of the
+        # test rows, but must cost what ours costs there.
         paid_there = single_points(sides.test.scores, sides.test.dollars)
         singles = tuple(
             replace(there, score=known.score)
@@ -286,7 +285,7 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
 
 
 def _coin_shares(sides: Split, dollars: Any) -> Any:
-    """Return the shares of the experts between which a coin meets the target on the train side."""
+    """Return the shares of the experts whose random mix meets the target on the train side."""
     from mildroute.fitting.targets import resolve
     from mildroute.routers.frontier.curve import measure_curve
 
@@ -355,7 +354,7 @@ def _rows_of(vectors: Any, table: CostTable, side: CostTable) -> Any:
     return matrix[[place[query] for query in side.query_ids]]
 
 
-# A set of routers under one protocol, beside the baselines that make the figures mean something.
+# A set of routers under one protocol, beside the baselines that put the figures in context.
 
 
 _ABOUT = (
@@ -388,12 +387,12 @@ class ComparisonRow:
         effective_experts: Effective number of experts chosen.
         difference: Deferral loss of the default router minus that of this row; below 0 the default
             is better.
-        holm_p_value: P-value of the difference, corrected for the number of comparisons; none for
-            default and oracle.
+        holm_p_value: P-value of the difference, corrected for the number of comparisons; `None` for
+            the default router and the oracle.
         fit_seconds: Time to fit, if anything was fitted.
-        saved: Share saved of the bill of the best single expert by score (of the train side), if
+        saved: Share saved of the bill of the expert with the highest score on the train side, if
             dollars are known.
-        kept: Share of its score.
+        kept: Share kept of that expert's score.
 
     Example:
         >>> loss = Interval(0.3, 0.2, 0.4)
@@ -423,7 +422,7 @@ class Comparison:
 
     Attributes:
         rows: One per router, then one per baseline.
-        default: Name of the router that the others are compared with: the first one.
+        default: Name of the first router, which the others are compared with.
         best_single: The expert with the lowest cost on the train side: the best at the price
             weight.
         experts: Names of the experts.
@@ -456,7 +455,7 @@ class Comparison:
     points: Mapping[str, OperatingPoint] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Each router with score, bill, and what it saves and keeps of the best by score."""
+        """Return each router's score and bill, and its savings over the best by score."""
         head = ["router", "score", "$ per 1,000", "saved", "kept"]
         rows = [
             [
@@ -523,18 +522,18 @@ def compare(
 
     Args:
         table: The cost table.
-        routers: Estimators by name, of which the first one is compared with the others; by default
+        routers: Estimators by name, of which the first one is compared with the others; defaults to
             :func:`default_routers`.
         encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape
-            (n, d); or none for the default encoder.
+            (n, d); or `None` for the default encoder.
         target: A budget or a quality: every router is fitted along all prices and compared at its
-            own operating point for the target. Costs then weigh dollars by the price weight of the
+            own operating point for the target. Costs then weight dollars by the price weight of the
             first router's point.
         price_weight: How much error a dollar is worth, if there is no target.
         latency_weight: How much error a second is worth.
         test: Share of the rows to test.
         seed: Seed of the split, the default routers, random choice and the bootstrap.
-        by: How to split: 'random', 'group', 'time' or 'column'.
+        by: Kind of split: 'random', 'group', 'time' or 'column'.
         progress: Called with finished steps, total steps and the name of the next one.
 
     Returns:
@@ -635,7 +634,7 @@ def default_routers(seed: int = 0, *, for_target: bool = False) -> dict[str, Any
 
 
 class _Steps:
-    """Counts finished steps for the caller's progress bar."""
+    """A counter of finished steps for the caller's progress bar."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, -1
@@ -731,7 +730,7 @@ def _with_differences(
         for name, choice in choices.items()
         if name != default
     }
-    # that the oracle is better is no finding, so it takes no part in the correction
+    # the oracle is better by definition, so it takes no part in the correction
     corrected = holm(
         {name: difference.p_value for name, difference in found.items() if name != "oracle"}
     )

@@ -43,10 +43,10 @@ __all__ = [
 ]
 
 
-# Figures in plain words, as a sentence on savings uses them.
+# Figures in plain words, as used in a sentence on savings.
 
 
-# What the figures show, see :class:`mildroute.evaluation.cost_savings.Savings`.
+# Verdicts on the figures, see :class:`mildroute.evaluation.cost_savings.Savings`.
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
 
 
@@ -82,7 +82,7 @@ class _Figures(Protocol):
 
 
 def shown_interval(interval: Interval, form: str) -> str:
-    """A figure with its limits; "none" for what has no value."""
+    """Return a figure with its limits, or "none" if it has no value."""
     if math.isnan(interval.value):
         return "none"
     return (
@@ -92,7 +92,7 @@ def shown_interval(interval: Interval, form: str) -> str:
 
 
 def shown_limits(interval: Interval, form: str) -> str:
-    """The limits of a figure; "none" for what has no value."""
+    """Return the limits of a figure, or "none" if it has no value."""
     return (
         "none"
         if math.isnan(interval.value)
@@ -101,7 +101,7 @@ def shown_limits(interval: Interval, form: str) -> str:
 
 
 def as_percent(part: Interval, sign: int = 1) -> str:
-    """A share as a percentage with its interval; the sign -1 turns a saving into an extra bill."""
+    """Return a share as a percentage with its interval; sign -1 turns savings into extra cost."""
     turned = part.times(100 * sign)
     return (
         f"{_whole(turned.value)}% {'less' if sign > 0 else 'more'} [{_whole(turned.low)},"
@@ -110,13 +110,13 @@ def as_percent(part: Interval, sign: int = 1) -> str:
 
 
 def format_points(difference: Interval, sign: int = 1) -> str:
-    """A difference of scores in points of a hundred with its interval."""
+    """Return a difference of scores in points of a hundred with its interval."""
     turned = difference.times(100 * sign)
     return f"{_tenth(turned.value)} points [{_tenth(turned.low)}, {_tenth(turned.high)}]"
 
 
 def format_savings(figures: _Figures) -> str:
-    """One sentence on what a router saves or gains, or that it does neither."""
+    """Return one sentence on what a router saves or gains, or that it does neither."""
     words = {
         "saved": _saved_sentence,
         "likely": _likely,
@@ -135,7 +135,7 @@ def format_savings(figures: _Figures) -> str:
 
 
 def format_headline(figures: _Figures) -> str:
-    """Return the result in one line: what is saved and kept, or that nothing is."""
+    """Return the result in one line: the share saved and kept, or that there are no savings."""
     if figures.verdict == "nothing":
         shown = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
         return f"{shown}: {_trade_words(figures)}"
@@ -153,7 +153,7 @@ def format_headline(figures: _Figures) -> str:
 def _trade_words(figures: _Figures) -> str:
     kept, name = figures.kept.value, figures.reference
     whose = "its score" if name == figures.baseline else f"the score of {name}"
-    # Of a score of 0 no share can be kept.
+    # If a score is 0, no share of it can be kept.
     score = f"{name} scores 0" if math.isnan(kept) else f"keeps {kept:.1%} of {whose}"
     return f"{_bill_words(figures, figures.baseline)}, {score}"
 
@@ -233,7 +233,7 @@ def _trade(figures: _Figures) -> str:
 
 
 def _exchange(figures: _Figures) -> str:
-    """Money against quality, beside the reference."""
+    """Return cost against quality, beside the reference."""
     who = "it" if figures.verdict == "beyond mixing" else "the router"
     beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:
@@ -262,7 +262,7 @@ def _nothing(figures: _Figures) -> str:
 
 
 def _may_be_luck(figures: _Figures) -> bool:
-    """Whether the bill of these rows is lower, though no saving is shown.
+    """Return whether the bill of these rows is lower, though no saving is shown.
 
     "Saves nothing" beside "6% cheaper" would read as a contradiction.
     """
@@ -279,12 +279,12 @@ def _tenth(number: float) -> str:
     return "0.0" if text == "-0.0" else text
 
 
-# What routing saves, in one sentence with its interval, or that it saves nothing.
+# The savings of routing in one sentence with an interval, or that there are none.
 #
 # The statement is about rows that had no part in any choice it rests on. A router at one fixed
-# operating point is measured on all rows. Given choices at many price weights, one half of the
-# rows picks the weight (and the reference, unless named) and the other half is what the sentence
-# is about; groups stay on one side.
+# operating point is measured on all rows. Given choices at many price weights, one half of the rows
+# selects the weight (and the reference, unless named) and the sentence is about the other half;
+# groups stay on one side.
 
 
 _FEWEST_TO_HALVE = 4
@@ -293,7 +293,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Savings:
-    """What a router saves or gains against one expert that answers everything.
+    """The savings or gains of a router against one expert that answers everything.
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the
@@ -320,7 +320,7 @@ class Savings:
         point: Index of the selected price weight, if there were several.
         rows: Number of rows measured.
         also: Name and bill of a single expert that earns the same verdict at no higher cost than
-            the router, or none.
+            the router, or `None`.
 
     Example:
         >>> easy = np.arange(1000) % 4 > 0
@@ -354,12 +354,12 @@ class Savings:
 
     @property
     def sentence(self) -> str:
-        """The statement in plain words."""
+        """Return the statement in plain words."""
         return format_savings(self)
 
     @property
     def headline(self) -> str:
-        """The statement in one line."""
+        """Return the statement in one line."""
         return format_headline(self)
 
 
@@ -380,8 +380,8 @@ def savings(
     """State what a router saves at equal quality, or gains at equal cost.
 
     With several price weights, the first half of the rows selects the cheapest whose score is not
-    below the reference's by more than the margin, with one standard error to spare; if none
-    qualifies, the best one that costs no more than the reference.
+    below the reference's by more than the margin, with one standard error to spare. If none
+    qualifies, it selects the best one that costs no more than the reference.
 
     Args:
         choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights,
@@ -389,12 +389,12 @@ def savings(
         scores: Score of each expert on each row, shape (n, p); rows that the router was not trained
             on.
         dollars: Dollars of each expert on each row, shape (n, p).
-        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay within
+        groups: Group of each row, shape (n,), or `None`; whole groups are resampled and stay within
             one half.
-        reference: The reference expert; by default the one with the highest score, the cheapest of
+        reference: The reference expert. Defaults to the one with the highest score, the cheapest of
             equals. For a fixed operating point this is the best in hindsight, which favors the
             reference; to be exact, name the one chosen on training rows.
-        baseline: The expert whose bill is to be lowered; by default the reference.
+        baseline: The expert whose bill is to be lowered; defaults to the reference.
         experts: Names of the experts.
         looks: Number of columns at the end that are looks of a cascade: they can be chosen, but are
             not experts to compare with.
@@ -449,7 +449,7 @@ def savings_of_each(
     baseline: int | None = None,
     seed: int = 0,
 ) -> list[tuple[Interval, Interval, Interval]]:
-    """Return what is saved and kept at each of several fixed operating points.
+    """Return the shares saved and kept at each of several fixed operating points.
 
     Args:
         choices: Chosen experts at each operating point, shape (W, n).
@@ -457,7 +457,7 @@ def savings_of_each(
         dollars: Dollars of each expert on each row, shape (n, p).
         groups: Cluster of each row, shape (n,), or `None`; whole clusters are resampled.
         reference: The expert whose score is to be kept.
-        baseline: The expert whose bill is to be lowered; by default the reference.
+        baseline: The expert whose bill is to be lowered; defaults to the reference.
         seed: Seed of the bootstrap.
 
     Returns:
@@ -546,7 +546,7 @@ def _pick(
 def _mixed(choice: Choice, scores: Matrix, dollars: Matrix, experts: int) -> tuple[int, int]:
     """Return the two experts whose random mix is the best for the bill of these choices.
 
-    They are of the first columns; the cheaper one comes first.
+    The cheaper one comes first. Only the first ``experts`` columns are considered.
     """
     singles = single_points(scores[:, :experts], dollars[:, :experts])
     bill = max(
@@ -657,7 +657,7 @@ def _saved(mean: Means) -> NDArray[np.float64]:
 
 
 def _kept(mean: Means) -> NDArray[np.float64]:
-    """Return the share of the reference's score; unknown if that is 0."""
+    """Return the share of the reference's score; NaN if that is 0."""
     known = mean["base score"] > 0
     return np.where(known, mean["score"] / np.where(known, mean["base score"], 1.0), np.nan)
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# Points of money and quality, what can be had by mixing them, and the area below (AIQ).
+# Points of cost and quality, mixes of them, and the area below (AIQ).
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Point:
     """Cost and score of one way of choosing experts.
 
     Attributes:
-        name: What chooses: the name of an expert or router, or a price weight.
+        name: Name of the expert, router or price weight that chooses.
         dollars_per_1000: Bill of 1,000 queries.
         score: Mean score.
         dollars_interval: Interval of the bill, if computed.
         score_interval: Interval of the score, if computed.
-        price_weight: The weight at which a router decided, for points of a frontier.
+        price_weight: Weight at which a router decided, for points of a frontier.
 
     Example:
         >>> Point("small", 0.5, 0.7).score
@@ -119,25 +119,25 @@ def aiq(
     highest: float | None = None,
     normalize: Literal["range", "maximum"] = "range",
 ) -> float:
-    """Average improvement in quality (RouterBench, Hu et al., 2024).
+    """Return the average improvement in quality (RouterBench, Hu et al., 2024).
 
-    It is the mean height of the hull over a range of bills.
+    This is the mean height of the hull over a range of bills.
 
     Figures are comparable only over the same range: pass the same ``lowest`` and ``highest`` for
     all routers of a report.
 
     Args:
         points: Points of one router.
-        lowest: Start of the range; by default the cheapest point. It must not be below that point,
+        lowest: Start of the range; defaults to the cheapest point. It must not be below that point,
             where no mix exists.
-        highest: End of the range; by default the most expensive point. Beyond the hull the best
+        highest: End of the range; defaults to the most expensive point. Beyond the hull the best
             score continues.
         normalize: ``"range"`` divides the area by the length of the range, as the paper defines it;
-            ``"maximum"`` divides it by ``highest``, as RouterBench's program does, which counts
+            ``"maximum"`` divides it by ``highest``, as RouterBench's code does, which counts
             everything below ``lowest`` as 0.
 
     Returns:
-        A score. For a single bill it is the score there.
+        A score. For a range of a single bill it is the score there.
 
     Example:
         >>> points = [Point("a", 1, 0.5), Point("c", 3, 0.9)]
@@ -163,17 +163,17 @@ def aiq(
     return area / length if end > start else float(y[0])
 
 
-# Money against quality: what a router does along its price weights, beside single experts, random
-# mixes and the oracle.
+# Cost against quality: a router along its price weights, beside single experts, random mixes and
+# the oracle.
 
 
-# Bills at which the band is drawn.
+# Number of bills at which the band is drawn.
 _GRID = 50
 
 
 @dataclass(frozen=True)
 class Band:
-    """Score of the hull along bills, each with its interval."""
+    """The score of the hull along bills, each with its interval."""
 
     dollars_per_1000: tuple[float, ...]
     score: tuple[float, ...]
@@ -184,7 +184,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Frontier:
-    """Cost and score of a router along its price weights on held-out rows.
+    """The cost and score of a router along its price weights on held-out rows.
 
     Attributes:
         points: One per price weight, with intervals, in the order given.
@@ -192,7 +192,7 @@ class Frontier:
         oracle: The best expert of each row by score, the cheapest of equals.
         band: Hull of the points, or the path in operation, with its interval.
         path: The path in operation, if it was named: points and single experts by ascending
-            dollars; a coin decides between neighbors.
+            dollars; a random draw decides between neighbors.
 
     Example:
         >>> scores = np.array([[0.0, 1.0], [1.0, 1.0]])
@@ -212,14 +212,14 @@ class Frontier:
 
     @property
     def hull(self) -> tuple[Point, ...]:
-        """The points that no mix of others beats.
+        """Return the points that no mix of others beats.
 
-        They are chosen on the rows they are measured on, so slightly optimistic.
+        They are chosen on the rows they are measured on, so they are slightly optimistic.
         """
         return convex_hull(self.points)
 
     def random_mixture(self, dollars: float) -> Point:
-        """Return the score of the best mix of single experts for the same bill.
+        """Return the best mix of single experts for the same bill.
 
         The experts are drawn regardless of the query.
         """
@@ -228,7 +228,7 @@ class Frontier:
     def aiq(self) -> tuple[float, float]:
         """Return the AIQ of the router and of random mixes.
 
-        Both cover the range of bills of the single experts that the two share.
+        Both cover the range of bills that the router and the single experts share.
         """
         bills = [point.dollars_per_1000 for point in self.singles]
         lowest = max(self.hull[0].dollars_per_1000, min(bills))
@@ -259,11 +259,11 @@ def measure_frontier(
         choices: Expert chosen on each row at each price weight, shape (W, n).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
-        groups: Group of each row, shape (n,), or none; whole groups are resampled.
+        groups: Group of each row, shape (n,), or `None`; whole groups are resampled.
         price_weights: The weights, shape (W,), to store with the points.
         experts: Names of the experts.
         path: The path in operation, chosen on other rows: indices of rows of ``choices`` or, from W
-            on, of single experts; or none.
+            on, of single experts; or `None`.
         looks: Number of experts at the end that are looks of a cascade: they may be on the path,
             but are not single experts.
         resamples: Number of bootstrap resamples.
@@ -446,10 +446,10 @@ def _point(
 
 
 def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -> Band:
-    """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
+    """Return the hull of the points, and quantiles of the same points' hulls in the resamples.
 
-    All rows determine the points on the hull: choosing them again in each resample would only add
-    luck.
+    The vertices are determined on all rows: choosing them again in each resample would only add
+    noise.
     """
     kept = convex_hull_indices(
         [point.dollars_per_1000 for point in points], [point.score for point in points]
@@ -479,8 +479,8 @@ def _path_band(
     grid = np.linspace(
         path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1
     )
-    # The vertices themselves, so that the line that is drawn has its corners where it is operated;
-    # more points for a logarithmic axis.
+    # Include the vertices themselves, so that the drawn line has its corners at operable points;
+    # add points for a logarithmic axis.
     even = np.geomspace(grid[0], grid[-1], len(grid)) if grid[0] > 0 else grid
     inside = np.clip(
         np.concatenate([grid, even, [point.dollars_per_1000 for point in path]]), grid[0], grid[-1]
@@ -523,12 +523,12 @@ def _plain(values: NDArray[np.float64]) -> tuple[float, ...]:
 # Two experts, a weak and a strong one: how much of the gap between them is recovered by how many
 # calls to the strong one. The figures are RouteLLM's (Ong et al., 2024): the performance gap
 # recovered, PGR = (score - weak) / (strong - weak); APGR, its mean over the share of calls to the
-# strong expert; CPT(x), the least such share whose PGR is x.
+# strong expert; CPT(x), the lowest share whose PGR is x.
 
 
 @dataclass(frozen=True)
 class PairCurve:
-    """Mean score along the share of calls to the strong expert.
+    """The mean score along the share of calls to the strong expert.
 
     Attributes:
         shares: Shares of calls to the strong expert, ascending from 0 to 1, shape (m,).
@@ -547,19 +547,19 @@ class PairCurve:
     scores: NDArray[np.float64]
 
     def recovered(self) -> NDArray[np.float64]:
-        """PGR at each share, shape (m,); NaN if both experts score the same."""
+        """Return the PGR at each share, shape (m,); NaN if both experts score the same."""
         gap = self.scores[-1] - self.scores[0]
         return np.asarray((self.scores - self.scores[0]) / (gap if gap != 0 else np.nan))
 
     def average_recovered(
         self, rule: Literal["trapezium", "grid"] = "trapezium", points: int = 10
     ) -> float:
-        """APGR: PGR averaged over the share of strong calls.
+        """Return the APGR: PGR averaged over the share of strong calls.
 
         Args:
-            rule: ``"trapezium"``, the area under PGR, is what RouteLLM's program computes, and
-                random choice gets exactly one half; ``"grid"`` is the mean over shares 1/points,
-                2/points, ..., 1, as its paper writes.
+            rule: ``"trapezium"``, the area under PGR, is what RouteLLM's code computes, and gives
+                random choice exactly one half; ``"grid"`` is the mean over shares 1/points,
+                2/points, ..., 1, as in its paper.
             points: Size of the grid.
 
         Returns:
@@ -576,7 +576,7 @@ class PairCurve:
         return float((np.diff(self.shares) * (recovered[1:] + recovered[:-1]) / 2).sum())
 
     def calls_for(self, recovered: float) -> float:
-        """CPT.
+        """Return the CPT.
 
         It is the lowest share of strong calls whose PGR is at least this, linear between the points
         of the curve.
@@ -599,7 +599,7 @@ class PairCurve:
 
 
 def pgr_curve(preference: Any, scores: Any, weak: int = 0, strong: int = 1) -> PairCurve:
-    """Send ever more rows to the strong expert, beginning with those that need it most.
+    """Send more and more rows to the strong expert, beginning with those that need it most.
 
     Args:
         preference: How much each row needs the strong expert, shape (n,): the posterior of the

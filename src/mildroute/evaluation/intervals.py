@@ -31,10 +31,10 @@ __all__ = [
 # interval.
 
 
-# Draws made at once: few enough to stay in the cache, many enough to leave the loop to NumPy.
+# Number of draws at once: few enough to stay in the cache, many enough to leave the loop to NumPy.
 _BLOCK = 2**21
 
-# Means by the name of their column: of all rows, shape (1,), or of each resample, shape (B,).
+# Means by column name: of all rows, shape (1,), or of each resample, shape (B,).
 Means = Mapping[str, NDArray[np.float64]]
 
 
@@ -53,11 +53,11 @@ class Interval:
     confidence: float = 0.95
 
     def __str__(self) -> str:
-        """Value and limits with four significant digits."""
+        """Return value and limits with four significant digits."""
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def excludes(self, number: float) -> bool:
-        """Return whether a number lies outside."""
+        """Return whether a number lies outside the interval."""
         return number < self.low or number > self.high
 
     def times(self, factor: float) -> Interval:
@@ -90,7 +90,7 @@ class BootstrapSamples:
     def interval(
         self, statistic: str | Callable[[Means], NDArray[np.float64]], confidence: float = 0.95
     ) -> Interval:
-        """Interval of a column's mean, or of a function of the means.
+        """Return the interval of a column's mean, or of a function of the means.
 
         It consists of percentiles of the replicates, widened for small samples so that a mean gets
         the width of Student's interval (Hesterberg, 2015, the expanded percentile interval), and
@@ -117,7 +117,7 @@ class BootstrapSamples:
     def tail(self, confidence: float) -> float:
         """Return the quantile of the replicates at which a two-sided interval begins.
 
-        It is already widened for few rows or groups.
+        The quantile is already widened for few rows or groups.
         """
         check_confidence(confidence)
         if self.units < 2:
@@ -143,8 +143,9 @@ def bootstrap_means(
 
     Args:
         columns: Values per row, each of shape (n,), by name.
-        groups: Group of each row, shape (n,), or none. With groups, whole groups are drawn, because
-            rows of one group resemble each other; a table with a single group is resampled by rows.
+        groups: Group of each row, shape (n,), or `None`. With groups, whole groups are drawn,
+            because rows of one group resemble each other; a table with a single group is resampled
+            by rows.
         resamples: Number of resamples, B.
         seed: Seed of the draws.
 
@@ -168,16 +169,16 @@ def bootstrap_means(
             for counts in _counts(len(sums), resamples, seed)
         ]
     )
-    # a column of equal values has its value as every mean, without rounding noise
+    # a constant column has its value as every mean, without rounding noise
     means = np.where(equal, table[0], table.mean(axis=0))
     return BootstrapSamples(tuple(columns), means, np.where(equal, table[0], drawn), len(sums))
 
 
 def group_codes(groups: Any, rows: int) -> NDArray[np.intp]:
-    """Number each group in the order of its first row.
+    """Return numbers for groups in the order of each one's first row.
 
     Args:
-        groups: Group of each row, shape (n,), of anything that can be a key.
+        groups: Group of each row, shape (n,), of any hashable type.
         rows: Number of rows, n.
 
     Returns:
@@ -209,7 +210,7 @@ def _table(columns: Mapping[str, Any]) -> NDArray[np.float64]:
 def _by_group(
     table: NDArray[np.float64], groups: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums of the columns and number of rows, per group or per row."""
+    """Return sums of the columns and the number of rows, per group or per row."""
     if groups is not None:
         codes = group_codes(groups, len(table))
         count = int(codes.max()) + 1
@@ -222,7 +223,7 @@ def _by_group(
 
 
 def _counts(units: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """How often each unit is drawn in each resample, in blocks of shape (b, units)."""
+    """Yield how often each unit is drawn in each resample, in blocks of shape (b, units)."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // units)
     for start in range(0, resamples, block):
@@ -236,8 +237,8 @@ def _counts(units: int, resamples: int, seed: int) -> Iterator[NDArray[np.float6
         )
 
 
-# Intervals of figures by the bootstrap over queries, paired differences, and Holm's correction
-# for many of them.
+# Intervals of figures by the bootstrap over queries, paired differences, and Holm's correction for
+# many of them.
 
 
 # Standard errors below this share of the mean are rounding noise.
@@ -271,9 +272,9 @@ def bootstrap(
         values: Values per row, shape (n,), or several columns by name.
         statistic: Function of the means by name, or the name of one column; by default the mean of
             the only column.
-        groups: Group of each row, shape (n,), or none; whole groups are resampled.
+        groups: Group of each row, shape (n,), or `None`; whole groups are resampled.
         resamples: Number of resamples.
-        confidence: Of the interval.
+        confidence: Confidence of the interval.
         seed: Seed of the draws; the same seed gives the same interval.
 
     Returns:
@@ -309,15 +310,15 @@ def paired_difference(
     """Return the mean of ours minus theirs over the same queries.
 
     The interval is the bootstrap's; the p-value is that of Student's t with the standard error of
-    the mean (robust to groups if given), so the two may disagree near the limit. If all rows differ
-    by the same amount, the p-value is that of flipping signs, 2 ** (1 - n).
+    the mean (robust to groups if passed), so the two may disagree near the limit. If all rows
+    differ by the same amount, the p-value is that of flipping signs, 2 ** (1 - n).
 
     Args:
         ours: Values per row, shape (n,).
         theirs: Values of the other router on the same rows, shape (n,).
-        groups: Group of each row, shape (n,), or none.
+        groups: Group of each row, shape (n,), or `None`.
         resamples: Number of resamples.
-        confidence: Of the interval.
+        confidence: Confidence of the interval.
         seed: Seed of the draws.
 
     Returns:
@@ -362,7 +363,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
-    """Two-sided, from the mean and its standard error over rows or groups."""
+    """Return the two-sided p-value from the mean and its standard error over rows or groups."""
     mean = gaps.mean()
     rest = gaps - mean
     if groups is not None:
@@ -376,11 +377,11 @@ def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
     if error <= _ROUNDING * abs(mean):
         return float(
             2.0 ** (1 - units)
-        )  # both ways of the sign of every row: the only test that needs no variance
+        )  # a sign test over all rows is the only one that needs no variance
     return float(2 * t.sf(abs(mean) / error, units - 1))
 
 
-# How low a mean may be that has been seen on few rows, even where no row has shown a loss.
+# Lower limits of a mean seen on few rows, valid even if no row has shown a loss.
 
 
 _DRAWS = 4000
@@ -393,13 +394,13 @@ def bounded_mean_lower(
 
     Resampling shows no loss if no row has one. This method adds one row with the worst value and
     gives all rows random weights that sum to 1 (Gaffke, 2005). For losses of 0 or 1 this gives
-    Clopper and Pearson's exact limit, and with none in n rows the rule of three.
+    Clopper and Pearson's exact limit, and without any loss in n rows the rule of three.
 
     Args:
         values: Values per row, shape (n,).
         worst: The lowest value that a row can have.
-        groups: Group of each row, shape (n,), or none; with groups, each whole group gets a weight,
-            and the added group has their mean size.
+        groups: Group of each row, shape (n,), or `None`; with groups, each whole group gets a
+            weight, and the added group has their mean size.
         confidence: Confidence of the two-sided interval.
         seed: Seed of the weights.
     """
@@ -423,7 +424,7 @@ def bounded_mean_lower(
 def _units(
     rows: NDArray[np.float64], groups: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Sum, number of rows, and how often they occur, of each group or of each different value."""
+    """Return sum, number of rows and multiplicity of each group or of each distinct value."""
     if groups is not None:
         codes = group_codes(groups, len(rows))
         if codes.max() > 0:

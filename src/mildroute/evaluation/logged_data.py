@@ -25,20 +25,20 @@ _CHANCE, _THOUGHT = "propensity:", "posterior:"
 
 @dataclass(frozen=True)
 class LoggedDecisions:
-    """Decisions, the probability of each expert in them, and the cost of the observed answer.
+    """Logged decisions with their probabilities and the cost of each observed answer.
 
     Args:
         experts: Names of the p experts.
-        chosen: Expert that was drawn, shape (n,); -1 if it was none of these experts.
-        costs: Cost of the chosen expert's answer, shape (n,); NaN if it gave none and another one
-            had to answer.
-        chances: Probability that each is chosen, shape (n, p); all above 0, with a sum of at most
-            1.
-        groups: Group of each row, such as its conversation, shape (n,), or none.
-        features: What is known about each request before it is answered, shape (n, d), or none;
-            doubly robust estimates learn from it.
-        query_ids: Ids of the rows, or none.
-        inputs: Texts of the rows, or none.
+        chosen: Expert that was drawn, shape (n,); -1 if it is not one of these experts.
+        costs: Cost of the chosen expert's answer, shape (n,); NaN if it gave no answer and another
+            expert had to.
+        chances: Probability of choosing each expert, shape (n, p); all above 0, with a sum of at
+            most 1.
+        groups: Group of each row, such as its conversation, shape (n,), or `None`.
+        features: Facts about each request known before it is answered, shape (n, d), or `None`;
+            doubly robust estimates learn from them.
+        query_ids: Ids of the rows, or `None`.
+        inputs: Texts of the rows, or `None`.
         notes: Sentences on what was left out.
 
     Example:
@@ -57,7 +57,7 @@ class LoggedDecisions:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check shapes and chances once."""
+        """Check shapes and probabilities once."""
         chances = as_matrix(self.chances, "chances")
         if chances.shape[1] != len(self.experts):
             raise ShapeError(
@@ -90,23 +90,23 @@ class LoggedDecisions:
 
     @property
     def rows(self) -> int:
-        """Number of decisions n."""
+        """Return the number of decisions n."""
         return len(self.chances)
 
     @property
     def has_answer(self) -> NDArray[np.bool_]:
-        """Rows whose chosen expert is one of these and has answered, shape (n,)."""
+        """Return whether each row's chosen expert is one of these and answered, shape (n,)."""
         return ~np.isnan(self.costs)
 
     @property
     def has_failed(self) -> NDArray[np.bool_]:
-        """Rows whose chosen expert is one of these and gave no answer, shape (n,)."""
+        """Return whether each row's chosen expert is one of these and failed, shape (n,)."""
         return np.isnan(self.costs) & (self.chosen >= 0)
 
     def weights(self, target: Matrix) -> NDArray[np.float64]:
         """Return the chosen expert's probability under a router over its logged probability.
 
-        The router has probabilities (n, p), the result has shape (n,).
+        The router has probabilities of shape (n, p); the result has shape (n,).
         """
         rows, place = np.arange(self.rows), np.maximum(self.chosen, 0)
         return np.where(self.chosen >= 0, target[rows, place] / self.chances[rows, place], 0.0)
@@ -135,17 +135,17 @@ def read_logged_decisions(
 ) -> LoggedDecisions:
     """Read decisions from a table that ``mildroute costs from-log`` has written.
 
-    Rows on which one of the experts had probability zero are left out for all of them:
+    Rows on which one of the experts had probability zero are left out for all experts:
     conversations that keep their expert, inputs far from the training data, experts that were down.
-    So all experts are estimated on the same requests. An expert that always had probability zero is
-    itself left out.
+    All experts are thus estimated on the same requests. An expert that always had probability zero
+    is itself left out.
 
     Args:
         source: The Parquet file, or the Arrow table.
         price_weight: Value of a dollar in errors.
         latency_weight: Value of a second in errors.
         error_weight: Weight of the error.
-        experts: Experts to read, or none for all.
+        experts: Experts to read, or `None` for all.
 
     Returns:
         The decisions.
@@ -203,7 +203,7 @@ def read_logged_decisions(
 
 
 def _without_samples(table: Any) -> tuple[Any, tuple[str, ...]]:
-    """Drop sampled rows, on which several experts were called for certain."""
+    """Drop sampled rows, on which several experts were certain to be called."""
     names = _expert_names(table)
     sums = np.nan_to_num(_matrix(table, _CHANCE, names)).sum(axis=1) if names else np.zeros(0)
     is_sampled = sums > 1 + _ROUNDING
@@ -280,7 +280,7 @@ def _texts(table: Any, name: str, rows: NDArray[np.bool_]) -> NDArray[np.object_
 
 
 def _features(table: Any, names: Sequence[str], rows: NDArray[np.bool_]) -> Matrix | None:
-    """Return the router's posterior of each expert; 0 for one that it did not know."""
+    """Return the router's posterior of each expert; 0 for an expert that it did not know."""
     if any(_THOUGHT + name not in table.column_names for name in names):
         return None
     return np.nan_to_num(_matrix(table, _THOUGHT, names))[rows]

@@ -39,8 +39,7 @@ __all__ = [
 ]
 
 
-# What the public functions of this package demand of their arrays, checked once where users touch
-# it.
+# Requirements on the arrays passed to the public functions of this package, checked once on entry.
 
 
 # A two-dimensional array of numbers, one column per expert.
@@ -82,7 +81,7 @@ def as_matrix(values: Any, name: str = "costs", shape: tuple[int, ...] | None = 
 
 
 def as_choice(choice: Any, rows: int, experts: int) -> Choice:
-    """Expert indices of shape (n,), each from 0 to p - 1."""
+    """Return expert indices of shape (n,), each from 0 to p - 1."""
     chosen = np.asarray(choice)
     if chosen.shape != (rows,):
         raise ShapeError(f"choice must be ({rows},), one expert per row, got shape {chosen.shape}.")
@@ -106,7 +105,7 @@ def check_confidence(confidence: float) -> None:
         )
 
 
-# What a choice of experts costs, row by row and on average, beside the best single expert and the
+# The cost of a choice of experts, row by row and on average, beside the best single expert and the
 # oracle.
 #
 # Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
@@ -140,7 +139,7 @@ def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
 
 
 def deferral_loss(costs: Any, choice: Any) -> float:
-    """Mean cost of the chosen experts.
+    """Return the mean cost of the chosen experts.
 
     Example:
         >>> round(deferral_loss([[0.1, 0.9], [0.8, 0.2]], [0, 1]), 2)
@@ -150,7 +149,7 @@ def deferral_loss(costs: Any, choice: Any) -> float:
 
 
 def mean_score(scores: Any, choice: Any) -> float:
-    """Mean score of the chosen experts.
+    """Return the mean score of the chosen experts.
 
     Example:
         >>> mean_score([[1, 0], [0, 1]], [0, 0])
@@ -160,7 +159,7 @@ def mean_score(scores: Any, choice: Any) -> float:
 
 
 def dollars_per_1000(dollars: Any, choice: Any) -> float:
-    """Bill of 1,000 queries like these, in dollars.
+    """Return the bill of 1,000 queries like these, in dollars.
 
     Example:
         >>> dollars_per_1000([[0.001, 0.01], [0.003, 0.01]], [0, 0])
@@ -195,7 +194,7 @@ def best_single(costs: Any, dollars: Any = None) -> int:
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
-        dollars: Dollars of each expert on each row, shape (n, p), or none.
+        dollars: Dollars of each expert on each row, shape (n, p), or `None`.
 
     Returns:
         Index of the expert.
@@ -218,7 +217,7 @@ def oracle(costs: Any, dollars: Any = None) -> Choice:
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
-        dollars: Dollars of each expert on each row, shape (n, p), or none.
+        dollars: Dollars of each expert on each row, shape (n, p), or `None`.
 
     Returns:
         Shape (n,).
@@ -239,14 +238,14 @@ def oracle(costs: Any, dollars: Any = None) -> Choice:
 
 
 def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
-    """Share of the way from the best single expert to the oracle.
+    """Return the share of the way from the best single expert to the oracle.
 
-    It is 0 at the former, 1 at the latter, and negative if worse than both.
+    The share is 0 at the best single expert, 1 at the oracle, and negative if worse than both.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
         choice: Chosen experts, shape (n,).
-        reference: The expert that counts as best single; by default the best one in hindsight.
+        reference: The expert that counts as best single; defaults to the best one in hindsight.
 
     Returns:
         The share; NaN if the reference is as good as the oracle, which leaves no gap to close.
@@ -261,15 +260,14 @@ def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
     return (start - deferral_loss(matrix, choice)) / way if way > 0 else float("nan")
 
 
-# Are the specialists found: of the rows that an expert wins, how many are answered as well as
-# they could be.
+# Recall of specialists: of the rows that an expert wins, how many are answered as well as possible.
 #
 # An expert wins a row when no expert costs less; several may tie. Rows on which all experts tie
 # have no winner worth finding and are left out of every recall.
 
 
-# What a tied row counts: right if sent to any of its winners, or nothing, so that only rows won
-# alone are looked at.
+# How tied rows count: right if sent to any of their winners, or not at all, so that only rows won
+# alone are counted.
 Ties = Literal["any", "alone"]
 
 
@@ -316,7 +314,7 @@ def recall_counts(
 
 
 def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.float64]:
-    """Share of the rows an expert wins that are sent to it, or to another winner of the same row.
+    """Return the share of the rows an expert wins that are sent to it or another winner.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -336,7 +334,7 @@ def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.flo
 
 
 def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
-    """Lowest recall of an expert that wins at least one row; NaN if none does.
+    """Return the lowest recall of an expert that wins at least one row; NaN if no expert does.
 
     Example:
         >>> worst_recall([[0, 1, 1], [0, 0, 1], [1, 0, 1]], [0, 0, 0])
@@ -348,7 +346,7 @@ def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
 
 
 def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -> float:
-    """Share of the rows with exactly one right expert that are sent to that expert.
+    """Return the share of rows with exactly one right expert that are sent to that expert.
 
     Args:
         scores: Score of each expert on each row, shape (n, p).
@@ -370,11 +368,11 @@ def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -
     )
 
 
-# Who answers: shares of the experts, those of the oracle, and how many experts that amounts to.
+# Shares of the experts, those of the oracle, and the effective number of experts.
 
 
 def expert_shares(choice: Any, experts: int) -> NDArray[np.float64]:
-    """Share of the rows that each expert answers.
+    """Return the share of the rows that each expert answers.
 
     Args:
         choice: Chosen experts, shape (n,).
@@ -396,9 +394,9 @@ def expert_shares(choice: Any, experts: int) -> NDArray[np.float64]:
 
 
 def oracle_shares(costs: Any) -> NDArray[np.float64]:
-    """Share of the rows on which each expert is the cheapest.
+    """Return the share of the rows on which each expert is the cheapest.
 
-    Experts that tie share the row equally.
+    Tied experts share the row equally.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -415,7 +413,7 @@ def oracle_shares(costs: Any) -> NDArray[np.float64]:
 
 
 def effective_experts(shares: Any) -> float:
-    """Effective number of experts.
+    """Return the effective number of experts.
 
     It is the exponential of the entropy of the shares: 1 on collapse and p at equal shares.
 
@@ -439,7 +437,7 @@ def effective_experts(shares: Any) -> float:
     return float(np.exp(-(used * np.log(used)).sum()))
 
 
-# Does the posterior over experts mean what it says: calibration error and Brier score.
+# Calibration of the posterior over experts: calibration error and Brier score.
 
 
 def reliability(
@@ -450,7 +448,7 @@ def reliability(
     Args:
         posterior: Posterior over experts, shape (n, p).
         costs: Cost of each expert on each row, shape (n, p).
-        bins: Number of bins of [0, 1]; each holds its upper edge.
+        bins: Number of bins of [0, 1]; each includes its upper edge.
 
     Returns:
         Rows, mean confidence and share of rows whose top expert wins (ties count as won), each of
@@ -478,7 +476,7 @@ def reliability(
 
 
 def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
-    """Expected calibration error.
+    """Return the expected calibration error.
 
     It is the mean distance between confidence in the top expert and how often it wins.
 
@@ -503,7 +501,7 @@ def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
 
 
 def brier_score(posterior: Any, costs: Any) -> float:
-    """Mean squared distance of the posterior from the winner, summed over experts.
+    """Return the squared distance of the posterior from the winner, summed over experts.
 
     Tied winners share the target equally.
 

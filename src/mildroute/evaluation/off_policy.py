@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-# A rough forecast of what each expert would have cost, for doubly robust estimates: these stay
-# right where it is wrong.
+# A rough forecast of each expert's cost, for doubly robust estimates, which remain valid if it is
+# wrong.
 
 
 _FOLDS = 5
@@ -41,7 +41,7 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
     """Return the expected cost of every expert on every decision.
 
     The estimates come from ridge regression on what was known about the request. No row is forecast
-    by a regression that has seen it or a row of its group; otherwise the intervals would be too
+    by a regression trained on it or on a row of its group; otherwise the intervals would be too
     narrow.
 
     Args:
@@ -75,7 +75,7 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
 
 
 def _standardized(values: Matrix) -> Matrix:
-    """Columns of mean 0 and deviation 1, after a column of ones."""
+    """Scale columns to mean 0 and deviation 1, and prepend a column of ones."""
     spread = values.std(axis=0)
     scaled = (values - values.mean(axis=0))[:, spread > 0] / spread[spread > 0]
     return np.column_stack([np.ones(len(values)), scaled])
@@ -100,17 +100,17 @@ def _fitted(
     )
 
 
-# Intervals of means in which few rows of great weight decide.
+# Intervals of means that depend on few rows of great weight.
 #
-# With 5% exploration a rarely chosen expert has some sixty answers among 5,000 requests, each
-# with a weight of eighty. The normal interval then holds the truth too rarely (down to 88% where
-# 95% are promised), above all if errors are rare. Three repairs, chosen by simulation: Student's
+# With 5% exploration a rarely chosen expert has some sixty answers among 5,000 requests, each with
+# a weight of eighty. The normal interval then contains the truth too rarely (down to 88% where 95%
+# are promised), above all if errors are rare. Three corrections, chosen by simulation: Student's
 # quantile at the number of rows that decide the variance; four more rows of great weight, two at
-# each end of the likely costs, as Agresti and Coull (1998) have it for shares; and the center
-# that goes with these rows.
+# each end of the likely costs, as Agresti and Coull (1998) add them for shares; and the center that
+# goes with these rows.
 
 
-# Standard deviations of all costs within which a further cost is likely.
+# Number of standard deviations of all costs within which another cost is likely.
 _LIKELY = 3.0
 
 Vector = NDArray[np.float64]
@@ -118,11 +118,11 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WeightedEstimate:
-    """An estimate and the contribution of each row.
+    """An estimate with the contribution of each row.
 
     Attributes:
-        terms: One for each row, shape (n,), whose mean is the estimate, up to terms of lower order.
-        weights: Of each row's cost, shape (n,).
+        terms: One term per row, shape (n,), whose mean is the estimate, up to terms of lower order.
+        weights: Weight of each row's cost, shape (n,).
     """
 
     value: float
@@ -132,7 +132,7 @@ class WeightedEstimate:
 
 
 def effective_rows(weights: Any) -> float:
-    """Number of equally weighted rows with the same information."""
+    """Return the number of equally weighted rows with the same information."""
     values = np.abs(np.asarray(weights, dtype=np.float64))
     squares = float((values**2).sum())
     return float(values.sum() ** 2 / squares) if squares else 0.0
@@ -146,14 +146,14 @@ def weighted_interval(
     *,
     is_difference: bool = False,
 ) -> Interval:
-    """The interval of an estimate.
+    """Return the interval of an estimate.
 
     Args:
         found: The estimate.
-        costs: All observed costs, of any expert: the range of likely costs.
-        groups: Group of each row, shape (n,), or none.
-        confidence: Of the interval.
-        is_difference: Whether the estimate is a difference of two.
+        costs: All observed costs, of any expert, as the range of likely costs.
+        groups: Group of each row, shape (n,), or `None`.
+        confidence: Confidence of the interval.
+        is_difference: Whether the estimate is the difference of two estimates.
 
     Returns:
         Value and limits; all NaN if nothing was observed.
@@ -208,26 +208,26 @@ def _squares(found: WeightedEstimate, groups: Any) -> tuple[float, int]:
     return float((rest**2).sum()) * units / max(units - 1, 1), units
 
 
-# What experts and routers would have cost, from a log in which each request was answered once, by
-# an expert drawn with known chances.
+# The costs that experts and routers would have had, from a log in which each request was answered
+# once, by an expert drawn with known probabilities.
 #
-# Plain means of logged costs compare experts on different requests: the router sends each what it
-# is good at. Weighting each answer with the inverse of its chance undoes that. Three estimates,
-# from the simplest to the sharpest:
+# Plain means of logged costs compare experts on different requests, because the router sends each
+# expert what it is good at. Weighting each answer with the inverse of its probability corrects
+# that. Three estimates, from the simplest to the sharpest:
 #
 # - ``"ips"``, inverse propensity score: mean of weight times cost. Unbiased, and the widest.
-# - ``"snips"``, self-normalized: divided by the sum of the weights. Keeps within the range of
-# costs, and does not mind if an expert fails
-# now#   and then, or gets feedback more rarely, as long as that has nothing to do with the request.
+# - ``"snips"``, self-normalized: divided by the sum of the weights. Stays within the range of
+#   costs, and tolerates an expert that sometimes fails, or gets feedback less often, as long as
+#   that has nothing to do with the request.
 # - ``"dr"``, doubly robust: a forecast of all costs, corrected by the weighted errors of the
-# forecast.
+#   forecast.
 #
-# Where the chosen expert gave no answer and another one did, the answer counts for neither: the
-# chance with which the other one came to answer is not known. The row still counts as a request,
-# and the expert's other answers stand for those that it failed to give.
+# If the chosen expert gave no answer and another one did, the answer counts for neither expert: the
+# probability with which the other one came to answer is unknown. The row still counts as a request,
+# and the expert's other answers stand in for those that it failed to give.
 
 
-# How costs are estimated.
+# Methods of estimating costs.
 Method = Literal["ips", "snips", "dr"]
 
 _FEWEST_EFFECTIVE = 30.0
@@ -239,9 +239,9 @@ class Estimate(Interval):
     """An estimated mean cost.
 
     Attributes:
-        rows: Number of answers behind it.
+        rows: Number of answers behind the estimate.
         effective_rows: Number of equally weighted answers with the same information.
-        warnings: Sentences that a reader must know.
+        warnings: Sentences that a reader of the estimate must know.
 
     Example:
         >>> Estimate(0.3, 0.2, 0.4, 0.95, 60, 58.0).warnings
@@ -263,11 +263,11 @@ def estimate_expert_costs(
     """Estimate the mean cost of each expert if it answered all requests.
 
     Args:
-        logged: Decisions and their chances.
+        logged: Decisions and their probabilities.
         method: ``"ips"``, ``"snips"`` or ``"dr"``.
-        confidence: Of the intervals.
-        forecasts: For ``"dr"``: expected costs, shape (n, p), from rows other than these; by
-            default from ``fit_outcome_model``.
+        confidence: Confidence of the intervals.
+        forecasts: For ``"dr"``: expected costs, shape (n, p), from rows other than these; defaults
+            to the result of ``fit_outcome_model``.
 
     Returns:
         Estimates by name.
@@ -304,11 +304,11 @@ def estimate_policy_cost(
 ) -> Estimate:
     """Estimate the mean cost of a router with these choices.
 
-    Args:
+    logged: Decisions and their probabilities.
         logged: Decisions and their chances.
-        choice: An expert's index or name for each row, shape (n,), or probabilities, shape (n, p).
+        choice: Index or name of an expert for each row, shape (n,), or probabilities, shape (n, p).
         method: As for ``estimate_expert_costs``.
-        confidence: Of the interval.
+        confidence: Confidence of the interval.
         forecasts: As for ``estimate_expert_costs``.
 
     Returns:
@@ -337,19 +337,19 @@ def estimate_cost_difference(
 ) -> Estimate:
     """Estimate the mean cost of one router minus that of another, over the same requests.
 
-    Below 0 the first one is cheaper.
+    A result below 0 means that the first one is cheaper.
 
     Args:
-        logged: Decisions and their chances.
+        logged: Decisions and their probabilities.
         choice: As for ``estimate_policy_cost``.
-        against: Likewise, for the other router.
+        against: The same for the other router.
         method: As for ``estimate_expert_costs``.
-        confidence: Of the interval.
+        confidence: Confidence of the interval.
         forecasts: As for ``estimate_expert_costs``.
 
     Returns:
-        The estimate; its interval is narrower than two separate ones if both routers often make the
-        same choice.
+        The estimate; its interval is narrower than that of two separate estimates if both routers
+        often make the same choice.
 
     Example:
         >>> seen = LoggedDecisions(("a", "b"), [0, 1] * 50, [0.0, 1.0] * 50, np.full((100, 2), 0.5))
@@ -403,8 +403,8 @@ def _influence(
     logged: LoggedDecisions, target: Matrix, method: Method, forecasts: Matrix | None
 ) -> WeightedEstimate:
     answered = logged.has_answer
-    # An expert's answers stand for those that it failed to give: the chance of an answer is that of
-    # the draw times the share of answers.
+    # An expert's answers stand in for those that it failed to give: the probability of an answer is
+    # that of the draw times the share of answers.
     weights = np.where(answered, logged.weights(target) / _answer_rates(logged)[logged.chosen], 0.0)
     costs = np.where(answered, logged.costs, 0.0)
     if method == "snips":
@@ -427,7 +427,7 @@ def _influence(
 
 
 def _answer_rates(logged: LoggedDecisions) -> NDArray[np.float64]:
-    """Return the share of its requests that each expert has answered; 1 if it has none."""
+    """Return the share of its requests that each expert answered; 1 if it had no request."""
     count = len(logged.experts)
     answered = np.bincount(logged.chosen[logged.has_answer], minlength=count)
     failed = np.bincount(logged.chosen[logged.has_failed], minlength=count)
@@ -435,7 +435,7 @@ def _answer_rates(logged: LoggedDecisions) -> NDArray[np.float64]:
 
 
 def _target(logged: LoggedDecisions, choice: Any) -> Matrix:
-    """Probabilities of a router, shape (n, p)."""
+    """Return the probabilities of a router, shape (n, p)."""
     given = np.asarray(choice)
     if given.ndim == 2:
         matrix = as_matrix(given, "choice", logged.chances.shape)
@@ -492,9 +492,9 @@ def _few(size: float) -> tuple[str, ...]:
 
 
 def _odd_weights(logged: LoggedDecisions, target: Matrix) -> tuple[str, ...]:
-    """Warn if the mean of the weights is far from 1, which it should be whatever the costs.
+    """Warn if the mean of the weights is far from 1, which it should be for any costs.
 
-    If the mean differs, the log does not match its probabilities.
+    If the mean differs from 1, the log does not match its probabilities.
     """
     error = (
         float(np.sqrt(((target**2 / logged.chances).sum(axis=1) - 1).clip(min=0).sum()))

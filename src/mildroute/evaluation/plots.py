@@ -28,13 +28,13 @@ _FOLDS = 5
 
 
 class FitPlots:
-    """The plots of a fitted router; each takes axes, or creates new ones, and returns them.
+    """The plots of a fitted router; each method draws on axes, or creates them, and returns them.
 
     All of them show rows that the router was not trained on.
 
     Args:
         fitted: The router and its operating point.
-        table: The table that it was fitted on.
+        table: The table that the router was fitted on.
     """
 
     def __init__(self, fitted: FittedRouter, table: CostTable) -> None:
@@ -87,7 +87,7 @@ class FitPlots:
         The expectation for a row is learned from other rows.
 
         Args:
-            ax: Axes to draw on, or none for new ones.
+            ax: Axes to draw on, or `None` for new ones.
             bins: Number of bins of each expert.
         """
         model = self._fitted.router.outcome_model_
@@ -118,7 +118,7 @@ class FitPlots:
         """Plot the monthly bill of the baseline and of the router.
 
         Args:
-            ax: Axes to draw on, or none for new ones.
+            ax: Axes to draw on, or `None` for new ones.
             requests_per_month: Number of queries per month.
         """
         if not 0 < requests_per_month < np.inf:
@@ -143,7 +143,7 @@ class FitPlots:
         return ax
 
     def frontier_image(self) -> str:
-        """The frontier as an HTML image, drawn on no screen."""
+        """Return the frontier as an HTML image, without a display."""
         check_report_extra()
         from matplotlib.figure import Figure
 
@@ -180,5 +180,5 @@ def _around(value: float, interval: tuple[float, float]) -> Any:
 
 
 def _plain(name: str) -> str:
-    """A name of which matplotlib reads no part as mathematics."""
+    """Escape a name so that matplotlib reads no part of it as mathematics."""
     return name.replace("$", r"\$")

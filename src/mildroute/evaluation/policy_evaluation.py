@@ -1,4 +1,4 @@
-"""Evaluate one set of choices: cost, score, bill, regret and recall, with intervals."""
+"""Evaluation of one set of choices: cost, score, bill, regret and recall, with intervals."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ __all__ = [
 ]
 
 
-# What a reader of figures from few rows must be told.
+# Warnings for figures from few rows.
 
 
-# Rows below which intervals are too narrow to be relied on.
+# Below this number of rows intervals are too narrow to be reliable.
 FEWEST_ROWS = 50
-# Rows below which resampling says nothing: one row has an interval without width.
+# Below this number of rows resampling is meaningless: the interval of one row has no width.
 _FEWEST_TO_JUDGE = 10
 
 
@@ -65,7 +65,7 @@ def too_few(rows: int) -> bool:
 
 
 def few_rows(rows: int) -> tuple[str, ...]:
-    """Return a warning if figures come from too few rows, else nothing."""
+    """Return a warning if figures come from too few rows, else an empty tuple."""
     if rows >= FEWEST_ROWS:
         return ()
     measured = "1 row was" if rows == 1 else f"{rows} rows were"
@@ -77,8 +77,8 @@ def few_rows(rows: int) -> tuple[str, ...]:
     )
 
 
-# The figures that every table of results shows, as functions of means of columns, so that each
-# gets an interval.
+# The figures in every table of results, as functions of column means, so that each gets an
+# interval.
 
 
 # Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`.
@@ -102,7 +102,7 @@ def figure_columns(
         choice: Chosen experts, shape (n,).
         base: The best single expert.
         scores: Scores, shape (n, p).
-        dollars: Dollars, shape (n, p), or none.
+        dollars: Dollars, shape (n, p), or `None`.
 
     Returns:
         Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries if
@@ -121,15 +121,15 @@ def figure_columns(
 
 
 def gap_of_means(mean: Means) -> NDArray[np.float64]:
-    """Share of the way from the best single expert to the oracle.
+    """Return the share of the way from the best single expert to the oracle.
 
-    NaN if the two do not differ.
+    The share is NaN if the two do not differ.
     """
     way = mean["base"] - mean["oracle"]
     return np.where(way > 0, (mean["base"] - mean["cost"]) / np.where(way > 0, way, 1.0), np.nan)
 
 
-# Everything a report says of one choice of experts, with intervals.
+# All figures of one choice of experts, with intervals.
 
 
 _LOST_ROWS = 10
@@ -137,7 +137,7 @@ _LOST_ROWS = 10
 
 @dataclass(frozen=True)
 class ExpertRow:
-    """One expert: how often it is chosen, how often it should be, and its results alone."""
+    """One expert: its share of choices, its share of wins, and its results alone."""
 
     name: str
     share: float
@@ -152,7 +152,8 @@ class ExpertRow:
 class GroupRow:
     """One group of queries.
 
-    Compares the costs of the router, the best single expert of the whole table, and the oracle.
+    The row compares the costs of the router, the best single expert of the whole table, and the
+    oracle.
     """
 
     name: str
@@ -177,7 +178,7 @@ class LostRow:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Costs and scores of one choice of experts on held-out rows.
+    """The costs and scores of one choice of experts on held-out rows.
 
     Attributes:
         rows: Number of rows.
@@ -194,11 +195,11 @@ class Evaluation:
         worst_recall: Lowest recall of an expert that wins at least one row.
         exactly_one_right_recall: Recall on rows where exactly one expert is right.
         effective_experts: Effective number of experts chosen.
-        oracle_effective_experts: That of the oracle.
-        calibration_error: Calibration error of the posterior, if given.
-        brier_score: Brier score of the posterior, if given.
+        oracle_effective_experts: Effective number of experts that the oracle chooses.
+        calibration_error: Calibration error of the posterior, if there is one.
+        brier_score: Brier score of the posterior, if there is one.
         per_expert: One row per expert.
-        per_group: One row per group, by name, if groups are given.
+        per_group: One row per group, by name, if there are groups.
         lost: The rows with the largest regret, in descending order; rows without regret are not
             listed.
 
@@ -231,14 +232,14 @@ class Evaluation:
     lost: tuple[LostRow, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the evaluation as plain values for JSON; missing values are None."""
+        """Return the evaluation as plain values for JSON; missing values are `None`."""
         plain: dict[str, Any] = to_jsonable(self)
         return plain
 
 
 @dataclass(frozen=True)
 class _Case:
-    """Checked input."""
+    """The checked arguments."""
 
     choice: Choice
     costs: Matrix
@@ -250,12 +251,12 @@ class _Case:
 
     @property
     def experts(self) -> int:
-        """Number of experts; the columns after them are looks of a cascade."""
+        """Return the number of experts; the columns after them are looks of a cascade."""
         return len(self.names) - self.looks
 
     @property
     def oracle_shares(self) -> NDArray[np.float64]:
-        """Shares of each column: an oracle needs no look, even if one costs as little."""
+        """Return shares of each column: an oracle needs no look, even if one costs as little."""
         return np.append(oracle_shares(self.costs[:, : self.experts]), np.zeros(self.looks))
 
 
@@ -280,16 +281,16 @@ def evaluate_choices(
         choice: Chosen experts, shape (n,).
         costs: Costs that the router minimizes, shape (n, p).
         scores: Score of each expert on each row, shape (n, p).
-        dollars: Dollars of each expert on each row, shape (n, p), or none.
-        posterior: Posterior over experts, shape (n, p), or none.
-        groups: Group of each row, shape (n,), or none; each gets its own row.
+        dollars: Dollars of each expert on each row, shape (n, p), or `None`.
+        posterior: Posterior over experts, shape (n, p), or `None`.
+        groups: Group of each row, shape (n,), or `None`; each gets its own row.
         experts: Names of the experts.
-        reference: The best single expert as chosen on training rows; by default the best in
+        reference: The best single expert as chosen on training rows; defaults to the best in
             hindsight, which is slightly optimistic.
         looks: Number of columns at the end that are looks of a cascade: they can be chosen, but an
             oracle cannot send rows to them.
-        clusters: Cluster of each row, shape (n,): whole clusters are resampled. By default those
-            are the groups, so that intervals are about new groups, or else rows.
+        clusters: Cluster of each row, shape (n,): whole clusters are resampled. Defaults to the
+            groups, so that intervals are about new groups, or else to the rows.
         confidence: Confidence of each interval.
         seed: Seed of the bootstrap.
 

@@ -1,4 +1,4 @@
-"""The HTML report of an evaluation, and its picture."""
+"""The HTML report of an evaluation, with its plot."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def check_report_extra() -> None:
             raise MissingExtraError.for_package(package, extra="report", user="a report or picture")
 
 
-# Money against quality as a picture: SVG whose colors follow the page it stands on.
+# The plot of cost against quality, as SVG whose colors follow the surrounding page.
 
 
 class _Colors(NamedTuple):
-    """Colors of a picture: text, frontier, single experts and oracle."""
+    """The colors of a plot: text, frontier, single experts and oracle."""
 
     ink: str
     muted: str
@@ -55,7 +55,7 @@ class _Colors(NamedTuple):
     gold: str
 
 
-# Colors that stand for variables of the page's style sheet; no drawing would use them by chance.
+# Placeholder colors for variables of the page's style sheet; no drawing would use them by chance.
 _STAND_INS = _Colors("#010203", "#010204", "#010205", "#010206", "#010207")
 
 _STYLE: dict[Any, Any] = {
@@ -72,14 +72,14 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-# Share of the picture's width that two experts with long names lie apart, so that the names do not
-# overlap.
+# Minimum distance of two experts with long names, as a share of the plot's width, so that their
+# names do not overlap.
 _APART = 0.25
-# Shares of the width: between a name and the next point, and of a letter.
+# Shares of the width: between a name and the next point, and of one letter.
 _MARGIN, _LETTER = 0.03, 0.0095
-# Share of the height that lets one name stand above another; names that are written at most.
+# Share of the height at which one name fits above another; maximum number of names.
 _ABOVE, _NAMES = 0.08, 12
-# Characters of an input that are shown.
+# Number of characters of an input to show.
 _LONGEST_TEXT = 400
 
 
@@ -89,9 +89,9 @@ def plot_frontier(
     """Plot the frontier of a router with its band, in the user's own style of Matplotlib.
 
     Args:
-        frontier: What to draw, such as :attr:`RouterEvaluation.frontier`.
-        chosen: The operating point in use, such as :attr:`RouterEvaluation.chosen`, or none.
-        ax: Axes to draw on; by default those of a new figure.
+        frontier: The frontier to draw, such as :attr:`RouterEvaluation.frontier`.
+        chosen: The operating point in use, such as :attr:`RouterEvaluation.chosen`, or `None`.
+        ax: Axes to draw on; defaults to those of a new figure.
 
     Returns:
         The axes, with single experts, random mixes and the oracle beside the frontier.
@@ -119,10 +119,10 @@ def frontier_svg(
     The plot also shows the single experts, the oracle and the chosen operating point.
 
     Args:
-        frontier: What to draw.
-        chosen: The operating point in use, or none.
-        size: Width and height in inches; text keeps its size, so a small plot is not a shrunken
-            one.
+        frontier: The frontier to draw.
+        chosen: The operating point in use, or `None`.
+        size: Width and height in inches; text keeps its size, so that a small plot is not a
+            shrunken one.
         spots: Points that show a text on hover, as invisible circles of the class ``spot``.
 
     Returns:
@@ -150,12 +150,12 @@ def frontier_svg(
         buffer = io.StringIO()
         warnings.filterwarnings(
             "ignore", "Glyph", UserWarning
-        )  # the browser draws the text, with fonts of its own
+        )  # the browser draws the text, with its own fonts
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
         places = [
             axes.transData.transform((point.dollars_per_1000, point.score)) for point, _ in spots
         ]
-    # A figure has 72 pixels to the inch here, counted from its lower edge.
+    # A figure has 72 pixels per inch here, counted from its lower edge.
     circles = "".join(
         f'<circle class="spot" cx="{x * 72 / figure.dpi:.1f}"'
         f' cy="{72 * (size[1] - y / figure.dpi):.1f}" r="9"><title>{escape(text)}</title></circle>'
@@ -200,7 +200,7 @@ def _draw(
 
 def _draw_singles(axes: Axes, frontier: Frontier, colors: _Colors, *, narrow: bool) -> None:
     x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
-    # Many points: on a logarithmic axis a mix of two experts is no straight line.
+    # Many points, because on a logarithmic axis a mix of two experts is not a straight line.
     spaced = np.geomspace if min(x) > 0 else np.linspace
     mixes = [frontier.random_mixture(max(min(x), bill)) for bill in spaced(min(x), max(x), 100)]
     axes.plot(
@@ -225,9 +225,9 @@ def _draw_singles(axes: Axes, frontier: Frontier, colors: _Colors, *, narrow: bo
 
 
 def _apart(singles: Sequence[Point]) -> list[Point]:
-    """Those whose names fit.
+    """Return the single experts whose names fit.
 
-    First the experts that a mix would use, from the best one down, then the others.
+    First come the experts that a mix would use, from the best one down, then the others.
     """
     hull = convex_hull(singles)[::-1]
     rest = sorted((point for point in singles if point not in hull), key=lambda point: -point.score)
@@ -241,7 +241,7 @@ def _apart(singles: Sequence[Point]) -> list[Point]:
 
 
 def _have_room(one: Point, other: Point, width: float, height: float) -> bool:
-    """Whether two names do not overlap; a name stands to the right of its point."""
+    """Return whether two names do not overlap; a name stands to the right of its point."""
     left, right = sorted((one, other), key=_place)
     letters = min(_APART, _MARGIN + _LETTER * len(_name(left)))
     return (
@@ -274,9 +274,9 @@ def _spread(frontier: Frontier) -> float:
 
 
 def _themed(svg: str) -> str:
-    """Return the bare element, its stand-in colors replaced by variables.
+    """Return the bare element with its placeholder colors replaced by variables.
 
-    It has neither an XML declaration nor a fixed size.
+    The result has neither an XML declaration nor a fixed size.
     """
     element = svg[svg.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
@@ -288,16 +288,16 @@ def _themed(svg: str) -> str:
     )
     for name, color in _STAND_INS._asdict().items():
         element = element.replace(color, f"var(--{name})")
-    # Two pictures stand on one page: only ids that a picture itself refers to are kept.
+    # Two plots share one page, so keep only ids that the plot itself refers to.
     referred = set(re.findall(r"#([\w-]+)", element))
     return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in referred else "", element)
 
 
-# The report: one HTML file with everything in it, readable on a phone, in the dark and on paper.
+# The report: one self-contained HTML file, readable on a phone, in dark mode and on paper.
 
 
 _GROUPS_SHOWN = 60
-# Requests a month that a bill is shown for until the reader gives another number.
+# Requests per month of the bill shown before the reader enters another number.
 _REQUESTS = 1_000_000
 # A mark for each verdict, so that they do not differ by color alone.
 _MARKS = {"met": "✓", "not decided": "?", "missed": "✕"}
@@ -312,7 +312,7 @@ def report_html(
     """Return the report of an evaluation.
 
     Args:
-        assessment: What :func:`~mildroute.evaluation.router_evaluation.evaluate` found.
+        assessment: The result of :func:`~mildroute.evaluation.router_evaluation.evaluate`.
         title: Heading of the page.
         provenance: Origin of router and table, by name; table hash, versions and date are added.
 
@@ -342,7 +342,8 @@ def report_html(
         template
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Written by us, except for names, which are escaped: the only markup not escaped by the page.
+    # Markup written by us, in which names are escaped: the only markup that the page does not
+    # escape.
     trusted = {
         name: Markup(text)  # noqa: S704  # nosec B704
         for name, text in {"script": script, **_pictures(assessment)}.items()
@@ -382,7 +383,7 @@ def _pictures(assessment: RouterEvaluation) -> dict[str, str]:
 
 
 def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
-    """Targets, in their order, then single experts and the oracle, each with its figures."""
+    """Return targets, in order, then single experts and the oracle, each with its figures."""
     found = [
         (
             Point("", row.dollars_per_1000.value, row.score),
@@ -453,7 +454,7 @@ def _figures(assessment: RouterEvaluation) -> list[dict[str, str]]:
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
-    # A saving has no value beside a free expert.
+    # Next to a free expert, a saving has no value.
     is_known = math.isfinite(interval.value)
     return {
         "name": name,
@@ -463,7 +464,7 @@ def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
 
 
 def _shares(assessment: RouterEvaluation) -> list[dict[str, Any]]:
-    """Experts that answer queries, here or at another target, by their share."""
+    """Return experts that answer queries, here or at another target, by their share."""
     at_targets = [row.shares for row in _shown_targets(assessment)]
     rows = sorted(enumerate(assessment.evaluation.per_expert), key=lambda each: -each[1].share)
     return [
@@ -496,7 +497,7 @@ def _lines(assessment: RouterEvaluation) -> dict[str, list[Any]]:
 
 
 def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """What a number of requests costs in a month, by the router and by the baseline."""
+    """Return the monthly cost of a number of requests, by the router and by the baseline."""
     saved = assessment.savings
     if saved is None:
         return None
@@ -513,14 +514,14 @@ def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _shown_targets(assessment: RouterEvaluation) -> tuple[MeasuredTarget, ...]:
-    """The targets of the slider; none where all lead to the same choices."""
+    """Return the targets of the slider; empty if all lead to the same choices."""
     found = assessment.targets
     is_choice = len({(row.shares, row.dollars_per_1000.value) for row in found}) > 1
     return found if is_choice else ()
 
 
 def _data(assessment: RouterEvaluation) -> dict[str, Any]:
-    """What the script shows; all text but that of monthly bills is written here."""
+    """Return the script's data; all text except that of monthly bills is written here."""
     targets, saved = _shown_targets(assessment), assessment.savings
     if saved is None:
         return {"targets": []}
@@ -612,7 +613,7 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
 
 
 def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """What was looked at and what it bought, for a router with looks."""
+    """Return the looks taken and their gain, for a router with looks."""
     found = assessment.second_look
     if found is None:
         return None
@@ -641,7 +642,7 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
-    """What looks changed against the same router without them, and the verdict on them."""
+    """Return how looks changed the results of the same router, and the verdict on them."""
     gain, plain = found.gain, found.plain
     if gain.high < 0:
         verdict = "looks are worth it"
@@ -658,7 +659,7 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """Score of each group beside that of the best by score."""
+    """Return the score of each group beside that of the best expert by score."""
     shown, table = _largest_groups(assessment), assessment.table
     if not shown or table.groups is None:
         return None
@@ -730,7 +731,7 @@ def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
 
 
 def _outcome(table: CostTable, row: int, expert: str) -> str:
-    """What an expert scores and costs on a row."""
+    """Return an expert's score and cost on a row."""
     place = table.experts.index(expert)
     paid = "" if table.dollars is None else f" for {as_dollars(float(table.dollars[row, place]))}"
     return f"{expert}: {table.scores[row, place]:.2g}{paid}"

@@ -1,6 +1,6 @@
-"""Evaluation of a stored router on a table that it has not seen.
+"""Evaluation of a stored router on a table that it was not trained on.
 
-Everything that ``mildroute evaluate`` and the report show.
+It holds everything that ``mildroute evaluate`` and the report show.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ __all__ = ["MeasuredTarget", "RouterEvaluation", "TargetCheck", "evaluate"]
 
 
 _WEIGHTS_DRAWN = 24
-# Of fewer rows a line from forecasts to outcomes flatters.
+# With fewer rows, a line from forecasts to outcomes is too optimistic.
 _FEWEST_TO_CALIBRATE = 50
-# Percentages between which the qualities lie that a report can be moved to.
+# Range of qualities, in percent, that the report's slider offers.
 _LOWEST_TARGET, _HIGHEST_TARGET = 50, 110
 
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """Target of an operating point, and the measured result.
+    """The target of an operating point, and the measured result.
 
     Attributes:
         promised: The target value: dollars per 1,000 queries, or a share of the score of the best
             single expert by score.
-        measured: The same on these rows; both scores of a share are resampled together.
+        measured: The same figure on these rows; both scores of a share are resampled together.
         verdict: ``"met"`` or ``"missed"`` if the whole interval says so, else ``"not decided"``,
-            also with too few rows for an interval.
+            which is also the verdict with too few rows for an interval.
     """
 
     target: str
@@ -73,7 +73,7 @@ class TargetCheck:
 
     @property
     def words(self) -> str:
-        """What was measured, as the target puts it."""
+        """Return the measured value in the target's own terms."""
         return shown_interval(self.measured, "{:.1%}" if "%" in self.target else "{:.4g}")
 
 
@@ -82,7 +82,7 @@ TargetVerdict = Literal["met", "not decided", "missed"]
 
 @dataclass(frozen=True)
 class MeasuredTarget:
-    """Results of a quality target on held-out rows.
+    """The results of a quality target on held-out rows.
 
     Attributes:
         quality: The target share of the score of the best single expert by score.
@@ -92,7 +92,7 @@ class MeasuredTarget:
         score: Mean score.
         shares: Share of queries that each expert answers, shape (p,).
         verdict: Whether these rows show that the quality is kept.
-        is_in_use: Whether the router operates there.
+        is_in_use: Whether the router operates at this quality.
     """
 
     quality: float
@@ -107,7 +107,7 @@ class MeasuredTarget:
 
 @dataclass(frozen=True)
 class SecondLook:
-    """Results of a cascade on held-out rows, and the gain from its looks.
+    """The results of a cascade on held-out rows, and the gain from its looks.
 
     Attributes:
         looks: Looks that the router may take.
@@ -139,29 +139,30 @@ class LookRow(NamedTuple):
 
 @dataclass(frozen=True)
 class RouterEvaluation:
-    """A router on held-out rows.
+    """The results of a router on held-out rows.
 
     Attributes:
         table: The rows, with the router's experts in its order.
         evaluation: Figures of the operating point in use, with intervals.
-        price_weight: Errors that a dollar is worth there, for costs: between two vertices, what it
-            buys on the way from one to the other; 0 if the router has no prices.
-        frontier: Money against quality as the router can be operated, or none without dollars.
-        savings: Savings over the best single expert by score, or none without dollars.
-        promise: Target of the operating point and its result, or none.
+        price_weight: Errors that a dollar is worth at the operating point, for costs. Between two
+            vertices, it is what a dollar buys on the way from one to the other; 0 if the router has
+            no prices.
+        frontier: Cost against quality as the router can be operated, or `None` without dollars.
+        savings: Savings over the best single expert by score, or `None` without dollars.
+        promise: Target of the operating point and its result, or `None`.
         warnings: Sentences that a reader of the figures must know.
         about: Description of the router: its method, its encoder and, if known, the judge of its
             training scores.
-        point: The operating point in use, as measured when the router was fitted; none if the
+        point: The operating point in use, as measured when the router was fitted; `None` if the
             router has no prices.
         far_rows: Out-of-distribution rows, which the best single expert at this price answers.
-        second_look: Effect of looks at answers, or none for a router without looks.
+        second_look: Effect of looks at answers, or `None` for a router without looks.
         in_reach: Share of the way from the best single expert at this price to the oracle that is
-            gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
-            The rest is luck, or shows in answers alone.
+            possible by knowing each expert's chances as far as inputs tell, but no outcome; or
+            `None`. The rest is luck, or shows only in answers.
         lines: Today's bill, the simplest alternative and the router, side by side; empty without
             dollars.
-        measure_targets: Measures :attr:`targets`, or none without dollars.
+        measure_targets: Function that measures :attr:`targets`, or `None` without dollars.
 
     Example:
         >>> RouterEvaluation.__dataclass_fields__["promise"].name
@@ -187,10 +188,10 @@ class RouterEvaluation:
 
     @cached_property
     def targets(self) -> tuple[MeasuredTarget, ...]:
-        """Results of other qualities on these rows, in ascending order.
+        """Return the results of other qualities on these rows, in ascending order.
 
-        They are whole percentages, and the quality in use. They are measured on first access, which
-        takes a second or more.
+        The qualities are whole percentages and the one in use. They are measured on first access,
+        which takes a second or more.
         """
         return () if self.measure_targets is None else self.measure_targets()
 
@@ -207,7 +208,7 @@ class RouterEvaluation:
 
     @property
     def headline(self) -> str:
-        """The result in one line: what is saved and kept, or that nothing is gained."""
+        """Return the result in one line: the shares saved and kept, or that nothing is gained."""
         found = self.evaluation
         only = [row.name for row in found.per_expert if row.share == 1]
         if self.savings is not None:
@@ -227,7 +228,7 @@ class RouterEvaluation:
 
     @property
     def price_weight_used(self) -> float:
-        """The price weight in the costs measured.
+        """Return the price weight in the measured costs.
 
         It is 0 if the table has no dollars, whatever the router's weight.
         """
@@ -235,12 +236,12 @@ class RouterEvaluation:
 
     @property
     def looks(self) -> int:
-        """Number of columns at the end of the table that are looks of a cascade."""
+        """Return the number of columns at the end of the table that are looks of a cascade."""
         return 0 if self.second_look is None else self.second_look.looks
 
     @property
     def title(self) -> str:
-        """Result of the router on these rows, in money and quality."""
+        """Return the router's result on these rows, in money and quality."""
         found = self.savings
         if found is None:
             return f"{pluralize(len(self.table), 'query')}, error alone"
@@ -250,7 +251,7 @@ class RouterEvaluation:
             if np.isinf(found.saved.value)
             else f"{abs(found.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
         )
-        # Of a score of 0 no share can be kept.
+        # If a score is 0, no share of it can be kept.
         kept = (
             f"{found.reference} scores 0"
             if np.isnan(found.kept.value)
@@ -260,14 +261,14 @@ class RouterEvaluation:
 
     @property
     def decision(self) -> str | None:
-        """How the operating point decides, in words; none if the router has no prices."""
+        """Return how the operating point decides, in words; `None` if the router has no prices."""
         return (
             None if self.point is None else split_words(self.point, self.table.experts, self.looks)
         )
 
     @property
     def chosen(self) -> Point | None:
-        """The operating point in use as a point of the plot."""
+        """Return the operating point in use as a point of the plot."""
         bill, score = self.evaluation.dollars_per_1000, self.evaluation.score
         return (
             None
@@ -319,10 +320,10 @@ def evaluate(
 
     Args:
         router: A fitted router over inputs.
-        table: Rows that it was not trained on, with inputs and its experts.
+        table: Held-out rows with inputs and the router's experts.
         target: A budget, quality or price weight that replaces the stored operating point; nothing
             is refitted.
-        price_weight: Short form of a price weight as target.
+        price_weight: Shorthand for a price weight as target.
         seed: Seed of the bootstrap.
 
     Returns:
@@ -342,7 +343,7 @@ def evaluate(
     seen = router.see_table(table)
     vectors = router.encoder_.transform(table.inputs)
     aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
-    experts = router.n_experts  # a look is no single expert to compare with
+    experts = router.n_experts  # a look is not a single expert to compare with
     clusters = table.clusters.codes
     baseline = _baseline(router, table)
     weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
@@ -413,7 +414,7 @@ def _savings(
 def _baseline(router: TextRouter, table: CostTable) -> int | None:
     """Return the expert whose bill the user pays today: the stored one, or the most expensive.
 
-    `None` without dollars.
+    Return `None` without dollars.
     """
     if table.dollars is None:
         return None
@@ -483,7 +484,7 @@ def _measure_targets(
     clusters: NDArray[np.intp],
     seed: int,
 ) -> tuple[MeasuredTarget, ...]:
-    """What :func:`evaluate` would find at each quality, without the other figures."""
+    """Return the results of :func:`evaluate` at each quality, without the other figures."""
     points = _points_of_qualities(router.router_)
     in_use = promised.value if promised is not None and promised.kind == "quality" else None
     if in_use is not None:
@@ -523,9 +524,10 @@ def _measure_targets(
 
 
 def _points_of_qualities(router: FrontierRouter) -> dict[float, OperatingPoint]:
-    """The operating point of each whole percentage of quality, up to the last that is reached.
+    """Return the operating point of each whole percentage of quality that can be reached.
 
-    The first one is at or below what the cheapest point keeps, so that lower ones change nothing.
+    The first quality is at or below what the cheapest point keeps, so that lower ones change
+    nothing.
     """
     curve = router.curve
     cheapest = 1 - curve.errors[curve.hull[0]]
@@ -613,7 +615,7 @@ def _target_of(target: Target | None, price_weight: float | None) -> Target | No
 
 
 def _promised(router: TextRouter, target: Target | None) -> Target | None:
-    """The target that the operating point was chosen by."""
+    """Return the target that the operating point was chosen by."""
     if target is not None or not isinstance(router.router_, FrontierRouter):
         return target
     return Target.of(router)
@@ -630,7 +632,7 @@ def _aligned(table: CostTable, experts: list[str]) -> CostTable:
 
 
 def _best_of(costs: NDArray[np.float64], table: CostTable, experts: int) -> int:
-    """The best single expert, without looks."""
+    """Return the best single expert, ignoring looks."""
     dollars = table.dollars
     return best_single(costs[:, :experts], None if dollars is None else dollars[:, :experts])
 
@@ -642,10 +644,10 @@ def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
 def _frontier(
     fitted: TextRouter, table: CostTable, vectors: Any, clusters: NDArray[np.intp], seed: int
 ) -> Frontier | None:
-    """What can be operated, or none without dollars.
+    """Return the operable frontier, or `None` without dollars.
 
-    The vertices of the stored frontier, measured on these rows, and other price weights beside
-    them.
+    It holds the vertices of the stored frontier, measured on these rows, and other price weights
+    beside them.
     """
     router = fitted.router_
     if not isinstance(router, FrontierRouter) or table.dollars is None:
@@ -659,7 +661,7 @@ def _frontier(
     places = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
     weights = curve.weights[places]
     choices = np.stack([router.predict(vectors, price_weight=weight) for weight in weights])
-    # Vertices of single experts come behind those of the router.
+    # Vertices of single experts come after those of the router.
     after = len(places) - len(curve.weights)
     path = [
         int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after
@@ -727,7 +729,7 @@ def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
 
 
 def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
-    """A warning where the router has learned from rows that it is measured on."""
+    """Return a warning if the router was trained on rows that it is measured on."""
     known = getattr(router, "seen_", None)
     if known is None:
         return ()

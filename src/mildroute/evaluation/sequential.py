@@ -39,7 +39,7 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 
-# Fractions of what may be lost at worst that the gamblers bet. The best one is the mean gain times
+# Fractions of the worst possible loss that the gamblers bet. The best one is the mean gain times
 # the bound over the variance: 0.05 to 0.8 for gains of 1 to 20 points at the usual shares.
 _FRACTIONS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
 _PRIOR = np.log(np.array([1, 2, 3, 2, 1]) / 9)
@@ -49,22 +49,22 @@ _BISECTIONS = 25
 def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: float) -> Vector:
     """Return an unbiased, doubly robust estimate of the candidate's saving on each canary request.
 
-    A canary is an experiment: a coin, independent of the request, selects the router that decides.
-    The request's cost minus its forecast, weighted with the inverse probability of that router,
-    then counts for both. If both routers choose the same expert, nothing is saved, whatever the
-    answer was worth: set the gain to 0 there.
+    A canary is an experiment: a random draw, independent of the request, selects the router that
+    decides. The request's cost minus its forecast, weighted with the inverse probability of that
+    router, then counts for both. If both routers choose the same expert, nothing is saved, whatever
+    the answer was worth: set the gain to 0 there.
 
     Args:
         costs: Costs of the answers, shape (n,); capped at the bound.
         is_canary: Whether the candidate decided, shape (n,).
-        share: Probability that it did, shape (n,) or one for all.
-        forecasts: Expected cost of what the router in use and the candidate would choose, shape
-            (n, 2), from other rows than these.
+        share: Probability that the candidate decides, shape (n,) or one for all.
+        forecasts: Expected cost of the choices of the router in use and of the candidate, shape (n,
+            2), learned from other rows than these.
         bound: Highest cost.
 
     Returns:
-        Gains, shape (n,); above 0 the candidate is cheaper. None is below minus the bound over the
-        smaller chance.
+        Gains, shape (n,); above 0 the candidate is cheaper. Each gain is at least minus the bound
+        over the smaller probability.
 
     Example:
         >>> canary_gains([1.0, 0.0], [False, True], 0.5, [[0.6, 0.4], [0.6, 0.4]], 1.0)
@@ -89,12 +89,12 @@ def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: 
 
 @dataclass(frozen=True)
 class SequentialComparison:
-    """Evidence on the mean gain of one router over another after some decisions.
+    """The evidence on the mean gain of one router over another after some decisions.
 
     Args:
         gains: As for ``compare_sequentially``.
-        bounds: Likewise, shape (n,).
-        alpha: Likewise.
+        bounds: As for ``compare_sequentially``, shape (n,).
+        alpha: As for ``compare_sequentially``.
 
     Example:
         >>> found = compare_sequentially([0.5, 0.0, 0.5] * 40, 1.0, alpha=0.05)
@@ -108,7 +108,7 @@ class SequentialComparison:
 
     @cached_property
     def gain(self) -> Interval:
-        """The mean, with an interval that holds for all checks together."""
+        """Return the mean, with an interval that holds for all checks together."""
         mean = float(self.gains.mean()) if len(self.gains) else 0.0
         low = -_highest_mean(-self.gains, self.bounds, self.alpha)
         high = _highest_mean(self.gains, self.bounds, self.alpha)
@@ -116,30 +116,30 @@ class SequentialComparison:
 
     @cached_property
     def evidence(self) -> float:
-        """Logarithm of the wealth of the gamblers that bet on a gain."""
+        """Return the logarithm of the wealth of the gamblers that bet on a gain."""
         return _log_wealth(self.gains, self.bounds)
 
     @cached_property
     def harm(self) -> float:
-        """Logarithm of the wealth of the gamblers that bet on a loss."""
+        """Return the logarithm of the wealth of the gamblers that bet on a loss."""
         return _log_wealth(-self.gains, self.bounds)
 
     @property
     def rows(self) -> int:
-        """Decisions that were counted."""
+        """Return the number of decisions that were counted."""
         return len(self.gains)
 
     @property
     def differing(self) -> int:
-        """Decisions on which the routers differ."""
+        """Return the number of decisions on which the routers differ."""
         return int(np.count_nonzero(self.gains))
 
     def is_better(self, alpha: float) -> bool:
-        """Whether the gain is above 0, with error probability ``alpha`` over all checks."""
+        """Return whether the gain is above 0, with error probability ``alpha`` over all checks."""
         return self.evidence >= -math.log(alpha)
 
     def is_worse(self, alpha: float) -> bool:
-        """Whether the gain is below 0, likewise."""
+        """Return whether the gain is below 0, with error probability ``alpha`` over all checks."""
         return self.harm >= -math.log(alpha)
 
 
@@ -147,9 +147,9 @@ def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> Seq
     """Return the evidence for and against a gain in all decisions so far.
 
     Args:
-        gains: One for each decision, shape (n,); 0 if both routers make the same choice.
-        bounds: Largest possible loss or gain, shape (n,) or one for all. It must not depend on the
-            request, only on what was fixed earlier, such as the share of a canary.
+        gains: One gain per decision, shape (n,); 0 if both routers make the same choice.
+        bounds: Largest possible loss or gain, shape (n,) or one for all. A bound must not depend on
+            the request, only on what was fixed earlier, such as the share of a canary.
         alpha: Probability that the interval misses the mean at any check, on each side.
 
     Returns:
@@ -173,12 +173,12 @@ def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]
     """Return the strongest evidence for a gain since any start, and the number of starts.
 
     A router that was better for a month and gets worse has a month of evidence in its favor.
-    Restarts at regular intervals forget it; the probability of a false alarm is that of one start
-    times their number.
+    Restarts at regular intervals forget that evidence; the probability of a false alarm is that of
+    one start times the number of starts.
 
     Args:
         gains: As for ``compare_sequentially``; pass losses to detect harm.
-        bounds: Likewise.
+        bounds: As for ``compare_sequentially``.
         every: Number of decisions between two starts.
 
     Example:
@@ -194,7 +194,7 @@ def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]
 
 
 def share_of_alpha(alpha: float, candidate: int) -> float:
-    """Return the part of a month's error for the candidate with a given number, from 1.
+    """Return the part of a month's error for a candidate, numbered from 1.
 
     The shares of any number of candidates add up to ``alpha``.
 
@@ -206,7 +206,7 @@ def share_of_alpha(alpha: float, candidate: int) -> float:
 
 
 def _log_wealth(gains: Vector, bounds: Vector, mean: float = 0.0, counts: Any = 1.0) -> float:
-    """Logarithm of the mean wealth of the gamblers if the mean gain is at most ``mean``."""
+    """Return the log mean wealth of the gamblers if the mean gain is at most ``mean``."""
     if not len(gains):
         return 0.0
     relative = (gains - mean) / (bounds + abs(mean))
@@ -218,7 +218,7 @@ def _highest_mean(gains: Vector, bounds: Vector, alpha: float) -> float:
     """Return the upper end of the interval, the highest mean that the gains do not exclude."""
     if not len(gains):
         return 1.0
-    # Decisions on which the routers agree are most of them, and all alike.
+    # The routers agree on most decisions, and those are all alike.
     differs = gains != 0
     limits, alike = np.unique(bounds[~differs], return_counts=True)
     signed = np.concatenate([-gains[differs], np.zeros(len(limits))])
@@ -240,29 +240,29 @@ def _bisect(is_refuted: Callable[[float], bool], low: float, high: float) -> flo
     return high
 
 
-# When a candidate continues, is promoted or is dropped.
+# Rules for continuing, promoting or dropping a candidate.
 
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """Evidence required for each step.
+    """The evidence required for each step.
 
     Args:
         alpha: Probability that a month promotes anything if no candidate is better, and that a
             router that is not worse is rolled back.
         shadow_requests: Requests on which a candidate is compared before it serves any traffic.
-        first_share: Share of the requests that it gets at first.
-        first_requests: Requests until it gets ``canary_share``.
-        canary_share: Share that it then gets; 0.5 needs the fewest requests for a verdict.
-        max_requests: Number of requests without a verdict after which it is dropped.
+        first_share: Share of the requests that a candidate gets at first.
+        first_requests: Requests until a candidate gets ``canary_share``.
+        canary_share: Share that a candidate then gets; 0.5 needs the fewest requests for a verdict.
+        max_requests: Number of requests without a verdict after which a candidate is dropped.
         holdout_share: Share that the previous router keeps while a promoted one is watched.
-        watch_requests: Number of requests for which it is watched.
+        watch_requests: Number of requests for which a promoted router is watched.
         restart_requests: A watch forgets requests older than a few times this number.
         fewest_rows: Scored rows that a first fit needs.
         fewest_of_expert: Scores that a fit needs of each expert.
         refit_rows: Scored rows since the last fit that trigger another one.
-        settle_seconds: Time that gateways need to pick up a new pointer; decisions during it do not
-            count.
+        settle_seconds: Time that gateways need to pick up a new pointer; decisions during that time
+            do not count.
 
     Example:
         >>> LearningPlan().canary_share
@@ -284,7 +284,7 @@ class LearningPlan:
     settle_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """Check once what users can set."""
+        """Check the values that users can set."""
         for name in ("alpha", "first_share", "canary_share", "holdout_share"):
             value = getattr(self, name)
             if not 0 < value < 1:
@@ -293,13 +293,13 @@ class LearningPlan:
 
 @dataclass(frozen=True)
 class RolloutDecision:
-    """The decision, and its reason in a sentence."""
+    """A decision with its reason in a sentence."""
 
     action: str
     why: str
 
 
-# Decisions of a canary before it may be promoted, however good it looks.
+# Minimum number of decisions of a canary before it may be promoted, however good it looks.
 _FEWEST_OF_CANARY = 200
 
 
@@ -314,12 +314,12 @@ def judge_candidate(
     """Decide whether a candidate waits, advances to a larger share, is promoted or dropped.
 
     Args:
-        plan: How much evidence is needed.
-        share: Share of requests that it gets now; 0 in the shadow stage.
-        in_stage: Requests since it began to get this share.
-        requests: Requests since it was fitted.
-        found: Its comparison with the router in use.
-        alpha: Its part of the month's error.
+        plan: Evidence required for each step.
+        share: Current share of requests; 0 in the shadow stage.
+        in_stage: Requests since the candidate began to get this share.
+        requests: Requests since the candidate was fitted.
+        found: The candidate's comparison with the router in use.
+        alpha: The candidate's part of the month's error.
 
     Returns:
         ``"wait"``, ``"advance"``, ``"promote"`` or ``"drop"``.
@@ -355,8 +355,8 @@ def judge_promoted(
     """Decide whether a promoted router continues, is accepted or rolled back.
 
     Args:
-        plan: How much evidence is needed.
-        requests: Requests since it was promoted.
+        plan: Evidence required for each step.
+        requests: Requests since the router was promoted.
         gains: Savings of the previous router on each counted decision, in chronological order.
         bounds: As for ``compare_sequentially``.
 
@@ -380,15 +380,16 @@ def judge_promoted(
 
 # Changes of an expert: its observed scores, or the logarithms of its dollars, minus what the
 # router's outcome model expected. The model may be wrong by a constant, since the router sends an
-# expert what it is good at, so that residuals are compared with those before and not with 0.
+# expert what it is good at, so residuals are compared with earlier residuals and not with 0.
 
 
-# Standard deviations that the means before and after a change must differ by, at the most telling
-# split. benchmarks/quality/learning.py counts the false alarms of 1,000 simulated months of 30,000
-# requests and three experts, each with scores and dollars, looked at every 100 requests.
+# Number of standard deviations by which the means before and after a change must differ, at the
+# most significant split. benchmarks/quality/learning.py counts the false alarms of 1,000 simulated
+# months of 30,000 requests and three experts, each with scores and dollars, checked every 100
+# requests.
 THRESHOLD = 5.0
 _FEWEST_ROWS = 40
-# Splits are tried at every so many rows.
+# Number of rows between two splits that are tried.
 _STEP = 5
 
 
@@ -397,10 +398,10 @@ class Change:
     """A change of the mean of a series.
 
     Attributes:
-        row: Estimated first row after it.
-        before: Mean before.
-        after: Mean after.
-        deviations: Number of standard errors by which they differ.
+        row: Estimated first row after the change.
+        before: Mean before the change.
+        after: Mean after the change.
+        deviations: Number of standard errors by which the means differ.
 
     Example:
         >>> Change(300, 0.0, -0.2, 6.1).size
@@ -414,20 +415,20 @@ class Change:
 
     @property
     def size(self) -> float:
-        """After minus before."""
+        """Return the mean after minus the mean before."""
         return self.after - self.before
 
 
 def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | None:
-    """Find the most significant change of a series, or none.
+    """Find the most significant change of a series, or `None`.
 
     The statistic is the generalized likelihood ratio over all splits that leave some rows on both
     sides.
 
     Args:
         residuals: Observed minus expected, in chronological order, shape (n,).
-        threshold: Standard errors that the means must differ by. The default keeps false alarms
-            of a month below 1%.
+        threshold: Number of standard errors by which the means must differ. The default keeps the
+            probability of a false alarm in a month below 1%.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -450,8 +451,8 @@ def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | Non
         (squares[-1] - squares[splits - 1]) / later - (after**2),
     )
     pooled = (splits * own[0] + later * own[1]) / rows
-    # Of a good expert errors are rare: some more than usual among 40 rows are many deviations off
-    # by the variance of all rows, and few by that of their own.
+    # Errors of a good expert are rare: a few more than usual among 40 rows are many deviations off
+    # by the variance of all rows, but few by the variance of their own.
     variance = np.maximum(pooled / splits + pooled / later, own[0] / splits + own[1] / later)
     error = np.sqrt(np.maximum(variance, 0.0))
     size = after - before

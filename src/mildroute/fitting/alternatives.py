@@ -1,4 +1,4 @@
-"""What a router is measured against: today's bill, and the simplest way to lower it."""
+"""The yardsticks of a router: today's bill, and the simplest way to lower it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.simple_rule import SimpleRule, best_rule
 
-# Rows on which a rule is sought.
+# Number of rows on which a rule is sought.
 _MOST_ROWS = 20_000
 
 
@@ -40,13 +40,13 @@ class Alternative:
 
     @classmethod
     def from_point(cls, point: OperatingPoint) -> Alternative:
-        """Return the mix of single experts that an operating point stands for."""
+        """Return the mix of single experts that an operating point represents."""
         ends = [(vertex.expert, vertex.probability) for vertex in point.vertices]
         return cls(tuple((expert, share) for expert, share in ends if expert is not None))
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Alternative:
-        """Return the alternative that ``to_plain`` has taken apart."""
+        """Return the alternative from the result of ``to_plain``."""
         rule = fields["rule"]
         experts = tuple((int(expert), float(share)) for expert, share in fields["experts"])
         return cls(experts, None if rule is None else SimpleRule(**rule))
@@ -78,7 +78,7 @@ class Alternative:
         return np.where(falls_first, first[0], second[0][0]).astype(np.intp)
 
     def can_read(self, table: CostTable) -> bool:
-        """Return whether a table has what the alternative asks for."""
+        """Return whether a table has the columns that the alternative needs."""
         if self.rule is None:
             return True
         return table.groups is not None if self.rule.feature == "group" else True
@@ -101,14 +101,14 @@ def simplest_alternative(
         quality: Share of the best expert's score to keep; `None` for another kind of target, for
             which no rule is sought.
         confidence: Confidence of the promise.
-        queries: Size of the batch that intervals are about.
+        queries: Size of the batch that intervals cover.
         baseline: Index of the expert whose bill the user pays today.
-        seed: Seed of the folds and of the rows that are drawn from a large table.
+        seed: Seed of the folds and of the sample from a large table.
     """
     found = Alternative.from_point(mix), mix
     if quality is None or table.inputs is None or table.dollars is None:
         return found
-    # A rule that was found on a few rows says nothing about the next one.
+    # A rule found on a few rows says nothing about the next one.
     if table.clusters.effective < FEWEST_TO_PROMISE:
         return found
     rows = np.arange(len(table))

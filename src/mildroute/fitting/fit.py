@@ -45,20 +45,20 @@ from mildroute.routers.mild import MildRouter
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 
-# Share by which a stored router may differ on its own training rows from what was held out, beyond
-# chance. On draws of 100 to 1,500 rows of MMLU the largest difference, chance included, was 0.11:
-# the encoder and the router know these rows.
+# Maximum difference, beyond chance, between a stored router on its own training rows and the
+# held-out figures. On draws of 100 to 1,500 rows of MMLU the largest difference, chance included,
+# was 0.11: the encoder and the router know these rows.
 _ALLOWANCE = 0.15
 
 
 _STANDARD_ERRORS = 4.0
 
 
-# A bill is lower if it is below this part of another.
+# A bill counts as lower if it is below this share of another.
 _CHEAPER = 0.99
 
 
-# Clusters are worth a note if there are fewer than this share of the rows.
+# Clusters are worth a note if they number less than this share of the rows.
 _NOTED = 0.99
 
 
@@ -78,30 +78,31 @@ def fit(
     baseline: str | None = None,
     order: Literal["time"] | None = None,
 ) -> FittedRouter:
-    """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
+    """Fit encoder and router on a table, and choose the operating point on held-out rows.
 
     Args:
         table: Table with inputs, with dollars if money counts, and with answers for a cascade.
         encoder: Transformer of inputs to vectors or its name, see
-            :func:`~mildroute.persistence.registry.get_encoder`; by default TF-IDF with few columns.
-        router: Router over vectors or its name, such as ``"KNNRouter"``; by default a
+            :func:`~mildroute.persistence.registry.get_encoder`; defaults to TF-IDF with few
+            columns.
+        router: Router over vectors or its name, such as ``"KNNRouter"``; defaults to a
             :class:`~mildroute.routers.FrontierRouter` if the table has dollars, else a
             :class:`~mildroute.routers.MildRouter`.
-        target: Target that selects the operating point; by default a quality of 0.99.
+        target: Target that selects the operating point; defaults to a quality of 0.99.
         thorough: Fit the surrogate losses of :class:`~mildroute.routers.MildRouter` as well;
             ``"auto"`` if they win on a sample.
-        n_jobs: Processes that fit folds; none means one.
-        seed: Seed of folds, clusterings and coins, from 0 to 2**32 - 1.
+        n_jobs: Number of processes that fit folds; `None` means one.
+        seed: Seed of folds, clusterings and random mixes, from 0 to 2**32 - 1.
         judge: Name of the judge that gave the scores, for reports.
         progress: Called with steps done, total steps and a short label of the current one.
         cascade: Let the router look at answers before it decides, if that pays off, see
             :class:`~mildroute.routers.cascade.router.CascadeRouter`.
         answer_characters: Number of characters at the beginning of an answer that a cascade sees;
-            none for whole answers.
-        baseline: Expert whose bill the user pays today, against which savings are measured; by
-            default the most expensive one.
+            `None` means whole answers.
+        baseline: Expert whose bill the user pays today, against which savings are measured;
+            defaults to the most expensive one.
         order: ``"time"`` also fits a router on the earlier rows and measures on the latest fifth
-            what the promise loses there; the table needs the column ``time``.
+            how the promise holds there; the table needs the column ``time``.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -263,7 +264,8 @@ def _fit_frontier(
         prices=table.dollars,
         progress=progress,
         answers=[table.answers(name) for name in table.experts] if features else None,
-        # Beginnings are looked at in streams, of which no log-probabilities are asked for.
+        # Beginnings of answers are read from streams, which are requested without
+        # log-probabilities.
         logprobs=[table.logprobs(name) for name in table.experts]
         if features and features.max_characters is None
         else None,
@@ -273,7 +275,7 @@ def _fit_frontier(
 def _check_arguments(
     table: Any, target: Any, thorough: Any, n_jobs: Any, seed: Any, progress: Any
 ) -> None:
-    """Refuse arguments of another type or value before anything is fitted."""
+    """Raise an error for arguments of another type or value before anything is fitted."""
     is_count = is_integer(n_jobs) and n_jobs != 0
     is_seed = is_integer(seed) and 0 <= seed < 2**32
     for name, value, holds, rule, way_out in (
@@ -298,7 +300,7 @@ def _check_arguments(
 
 
 def _estimator(given: Any, role: str, method: str, get: Callable[[str], Any]) -> Any:
-    """The estimator that was given or named, or none for the default."""
+    """Return the estimator passed or named, or `None` for the default."""
     if isinstance(given, str):
         return get(given)
     if given is not None and (isinstance(given, type) or not hasattr(given, method)):
@@ -354,7 +356,7 @@ def _with_metadata(
 
 
 def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
-    """Return posteriors of the rows by routers that have not seen them; the encoder has."""
+    """Return posteriors of the rows, out of fold for the routers though not for the encoder."""
     if hasattr(router.router_, "cross_val_posterior"):
         return np.asarray(router.router_.cross_val_posterior())
     return cross_val_posterior(
@@ -369,9 +371,9 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
 def _checked(
     router: TextRouter, table: CostTable, point: OperatingPoint, target: Target | None
 ) -> tuple[OperatingPoint, tuple[str, ...]]:
-    """Return the point, or a coin between single experts.
+    """Return the point, or a random mix of single experts.
 
-    The coin replaces it if the stored router does not behave as measured.
+    The mix replaces the point if the stored router does not behave as measured.
     """
     choice, names = router.predict(table.inputs), router.experts_
     served, promised = (
@@ -391,8 +393,8 @@ def _checked(
     scores = table.scores if columns is None else 1 - columns.errors
     dollars = table.dollars if columns is None else columns.dollars
     if _is_better(scores, dollars, choice, point):
-        # Neighbors know their own rows by heart: better and cheaper than promised, and no evidence
-        # about further rows.
+        # Nearest-neighbor routers know their own rows: results better and cheaper than promised are
+        # no evidence about new rows.
         return point, (
             (
                 f"{seen}: it knows them by heart, so the promise could not be checked on them; hold"
@@ -432,7 +434,7 @@ def _few_to_promise(rows: float, target: Target | None, unit: str) -> tuple[str,
 def _is_better(
     scores: NDArray[np.float64], dollars: Any, choice: NDArray[np.intp], point: OperatingPoint
 ) -> bool:
-    """Whether choices have a higher score for a lower bill than an operating point promises."""
+    """Return whether choices beat a point's promise with a higher score and a lower bill."""
     rows = np.arange(len(choice))
     score, bill = scores[rows, choice].mean(), 1000 * np.asarray(dollars)[rows, choice].mean()
     return bool(score > point.score and bill < point.dollars_per_1000)

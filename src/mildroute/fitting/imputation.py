@@ -1,4 +1,4 @@
-"""Fill in scores that a table lacks."""
+"""Imputation of scores that a table lacks."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from mildroute.routers.online import check_asked, impute_costs
 def complete_table(
     table: CostTable, encoder: Any, seed: int
 ) -> tuple[CostTable, tuple[str, ...], int]:
-    """Return the table with doubly robust scores and expected dollars, notes, and its rows.
+    """Return the table with doubly robust scores and expected dollars, notes, and its size.
 
-    The number of rows that count is that of the expert that was called least.
+    The effective number of rows is that of the expert that was called least often.
     """
     if not table.is_partial:
         return table, (), len(table)
     asked = ~np.isnan(table.scores)
     check_asked(asked, table.experts)
     vectors = clone(encoder or DEFAULT_ENCODER()).fit_transform(table.inputs)
-    # A prompt must not help to expect itself, nor must its conversation.
+    # Neither a prompt nor its conversation may help to predict itself.
     codes = table.clusters.codes
     impute = partial(impute_costs, vectors, groups=codes, random_state=seed)
     scores = impute(costs=table.scores, propensities=table.propensities)
     dollars = None
     if table.dollars is not None:
-        # Dollars vary little about what is expected; doubly robust ones could be negative.
+        # Dollars vary little around their expectation; doubly robust ones could be negative.
         dollars = impute(costs=table.dollars, max_weight=1.0)
         dollars = np.maximum(dollars, np.nanmin(table.dollars, axis=0))
     counts = asked.sum(axis=0)

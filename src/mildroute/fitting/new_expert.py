@@ -1,4 +1,4 @@
-"""Add an expert to a table from some scored queries."""
+"""Addition of an expert to a table from some scored queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mildroute.routers.online import KnownExperts
 def known_experts(
     table: CostTable, encoder: Any, further: Sequence[str] = (), *, seed: int = 0
 ) -> KnownExperts:
-    """What the experts of a table tell of a new one, on its rows and on further inputs."""
+    """Learn the reference for a new expert from a table's rows and further inputs."""
     return _known(table, 1 - table.scores, _vectors(table, encoder, further), seed)
 
 
@@ -30,7 +30,7 @@ def with_new_expert(
         table: Table with inputs, without the new expert.
         scored: Scored queries as ``CostTable.read_new_expert`` returns them; rows whose ids are in
             the table are more informative.
-        encoder: Transformer of inputs; it is fitted on the table.
+        encoder: Transformer of inputs, to be fitted on the table.
         seed: Seed of clusters and folds.
 
     Returns:
@@ -73,7 +73,7 @@ def with_new_expert(
 
 
 def _placed(table: CostTable, scored: CostTable) -> tuple[list[int], list[str]]:
-    """Row of each scored query in the table or, behind it, among fresh inputs; and those inputs."""
+    """Return each scored query's row in the table or, after it, among new inputs; and those."""
     places = {query: row for row, query in enumerate(table.query_ids)}
     fresh = [row for row, query in enumerate(scored.query_ids) if query not in places]
     if fresh and scored.inputs is None:

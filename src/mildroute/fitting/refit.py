@@ -1,4 +1,4 @@
-"""Fit a stored router again on a new table."""
+"""Refitting of a stored router on a new table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
-# Experts come, go and change their prices: the table is changed, and the router fitted again as it
-# was.
+# When experts come, go or change their prices, the table is changed and the router refitted with
+# the same settings.
 
 
 def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) -> FittedRouter:

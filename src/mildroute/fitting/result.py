@@ -1,4 +1,4 @@
-"""A fitted router with its operating point, and the words for both."""
+"""A fitted router with its operating point, and their description in words."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 # A figure with the ends of its interval.
 Figure: TypeAlias = tuple[float, float, float]
 Role: TypeAlias = Literal["your baseline", "simplest alternative", "router"]
-# Share of the score that is kept where no target is given.
+# Share of the score that is kept if there is no target.
 DEFAULT_QUALITY = 0.99
-# A point counts as cheaper if its bill is below this part of another's.
+# A point counts as cheaper if its bill is below this share of another's.
 _CHEAPER = 0.99
 
 
 @dataclass(frozen=True)
 class Line:
-    """One way to answer all requests, with its money and the quality that it keeps.
+    """One way to answer all requests, with its bill and the quality that it keeps.
 
     Attributes:
-        role: What it is compared as.
-        words: Who answers.
+        role: Role of the line in the comparison.
+        words: Who answers, in words.
         dollars_per_1000: Bill of 1,000 queries.
         saved: Share of the baseline's bill that is saved.
         kept: Share that is kept of the score of the best single expert.
@@ -61,14 +61,14 @@ class Line:
 
 @dataclass(frozen=True)
 class NewGroups:
-    """What an operating point does on groups that its router has not seen.
+    """The expected results of an operating point on groups that its router was not trained on.
 
     Attributes:
         groups: Number of groups that were held out, one part at a time.
-        kept: Share of the best expert's score that is kept on a new group, with the ends between
+        kept: Share of the best expert's score that is kept on a new group, with the limits between
             which it lies for 9 of 10 new groups.
-        saved: Share of the baseline's bill that is saved on their rows.
-        worst: Group on which the least is kept, and how much that is.
+        saved: Share of the baseline's bill that is saved on the rows of new groups.
+        worst: Group on which the smallest share is kept, and that share.
     """
 
     groups: int
@@ -78,7 +78,7 @@ class NewGroups:
 
     @property
     def sentence(self) -> str:
-        """One sentence on what to expect of a new kind of prompt."""
+        """Return one sentence on what to expect of a new kind of prompt."""
         kept, low, _ = self.kept
         return (
             f"on a kind of prompt that is not in the table (a new group), expect to keep"
@@ -89,13 +89,13 @@ class NewGroups:
 
 @dataclass(frozen=True)
 class LaterRows:
-    """What the latest rows show of a router that was fitted on the earlier ones.
+    """The results on the latest rows of a router that was fitted on the earlier ones.
 
     Attributes:
         rows: Number of the latest rows.
         promised: Share of the best expert's score that the earlier rows promised to keep.
         kept: Share that was kept on the latest rows.
-        saved: Share of the baseline's bill that was saved on them.
+        saved: Share of the baseline's bill that was saved on the latest rows.
     """
 
     rows: int
@@ -105,7 +105,7 @@ class LaterRows:
 
     @property
     def sentence(self) -> str:
-        """One sentence on what the promise loses with time."""
+        """Return one sentence on how the promise changes with time."""
         kept, low, high = self.kept
         verdict = (
             "the promise would have been broken"
@@ -126,14 +126,14 @@ class FittedRouter:
     """A fitted router and its operating point.
 
     Attributes:
-        router: Ready to be saved.
-        point: Its operating point as measured on held-out rows, or none without dollars.
-        note: What the point was chosen by, in words.
-        warnings: What its user must know, in sentences.
+        router: The router, ready to be saved.
+        point: The operating point as measured on held-out rows, or `None` without dollars.
+        note: How the point was chosen, in words.
+        warnings: Sentences that the user must know.
         lines: Today's bill, the simplest alternative and the router, side by side; empty without
             dollars.
-        new_groups: What to expect on a group that is not in the table, or `None`.
-        later: What the latest rows show of a router that was fitted on earlier ones, or `None`.
+        new_groups: Expected results on a group that is not in the table, or `None`.
+        later: Results on the latest rows of a router that was fitted on earlier ones, or `None`.
 
     Example:
         >>> FittedRouter(TextRouter(), None, "no dollars").note
@@ -169,7 +169,7 @@ class FittedRouter:
         return f"this router always picks {names[only]}: nothing is gained{alone}; {reason}"
 
     def card(self, table: CostTable) -> dict[str, Any]:
-        """What a model card tells beside the router: operating point, rows and prices."""
+        """Return the parts of a model card beyond the router: operating point, rows and prices."""
         about = describe_router(self.router)
         told = "; ".join(f"{title}: {value}" for title, value in about.items())
         card: dict[str, Any] = {
@@ -189,13 +189,13 @@ class FittedRouter:
         return card
 
 
-# What a fitted router is, in a few words: for reports and for who fits one.
+# Short descriptions of a fitted router, for reports and for the user who fits one.
 
 
 def method_of(router: TextRouter) -> str:
-    """Name the router over vectors as it is stored, with its loss and whether it knows prices.
+    """Name the router over vectors as it is stored, with its loss and whether it uses prices.
 
-    The loss stands there only where the router was told one.
+    The loss is included only if it was set explicitly.
     """
     inner = router.router_
     is_frontier = isinstance(inner, FrontierRouter)
@@ -206,7 +206,7 @@ def method_of(router: TextRouter) -> str:
 
 
 def describe_router(router: TextRouter) -> dict[str, str]:
-    """What a report tells of where a router's decisions come from, by title."""
+    """Return the origin of a router's decisions for a report, by title."""
     judged = {} if router.judge_ is None else {"learned from scores of": router.judge_}
     parts = getattr(router.encoder_, "encoders_", [router.encoder_])
     return {"method": method_of(router), "encoder": " + ".join(map(_name, parts)), **judged}
@@ -216,22 +216,22 @@ def _name(estimator: Any) -> str:
     return storage_name(type(estimator)) or type(estimator).__name__
 
 
-# An operating point in words: what it saves against whom, and how it decides.
+# An operating point in words: its savings over the baseline, and how it decides.
 
 
 _ALL = 1 - 1e-9
 
 
 def only_expert(point: OperatingPoint) -> int | None:
-    """Index of the expert that answers everything, or none if several do."""
+    """Return the index of the expert that answers everything, or `None` if several do."""
     found = [expert for expert, share in enumerate(point.shares) if share >= _ALL]
     return found[0] if found else None
 
 
 def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """Return what is saved of the baseline's bill, and how much is kept of the best score."""
+    """Return the share saved of the baseline's bill, and the share kept of the best score."""
     name, bill = experts[point.baseline], as_dollars(point.dollars_per_1000)
-    # Of a score of 0 nothing can be kept, and of a bill of 0 nothing saved.
+    # Nothing can be kept of a score of 0, nor saved of a bill of 0.
     score = f"has a score of {as_score(point.score)}"
     share = _kept_words(point, experts)
     kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
@@ -263,9 +263,9 @@ def _kept_words(point: OperatingPoint, experts: Sequence[str]) -> str:
 
 
 def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
-    """How it decides: the router, one expert for everything, or two of these at random.
+    """Return how a point decides: by the router, one expert, or two of these at random.
 
-    The last names may be those of looks, which are sentences and stand in quotes.
+    The last names may be those of looks, which are sentences and are put in quotes.
     """
     first = len(experts) - looks
     experts = [name if place < first else f"'{name}'" for place, name in enumerate(experts)]
@@ -273,7 +273,7 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
         (vertex,) = point.vertices
         itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
         return itself if vertex.expert is None else f"sends {_vertex_words(vertex, experts)}"
-    # Rounded so that both add up to 100%, and neither is shown as nothing.
+    # Rounded so that both add up to 100%, and neither is shown as 0.
     first = min(max(round(100 * point.vertices[0].probability), 1), 99)
     one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
     return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
@@ -302,7 +302,7 @@ def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
 def why_constant(
     router: FrontierRouter, point: OperatingPoint, target: Target | None
 ) -> str | None:
-    """Why an operating point sends everything to one expert, or none if it does not."""
+    """Return why a point sends everything to one expert, or `None` if it does not."""
     expert, curve, names = only_expert(point), router.curve, router.experts_
     if expert is None:
         return None

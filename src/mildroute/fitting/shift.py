@@ -1,4 +1,4 @@
-"""What a promise loses on groups and times that a router has not seen."""
+"""The effect of new groups and later times on a router's promise."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.price_grid import TrainingRows
 from mildroute.routers.frontier.target import Target
 
-# Groups below which nothing is said of a further one.
+# Minimum number of groups for a forecast about a new group.
 _FEWEST_GROUPS = 3
 
 
-# Share of the rows that are the latest.
+# Share of the rows that count as the latest.
 _LATEST = 0.2
 
 
 def expect_new_groups(
     fitted: TextRouter, table: CostTable, point: OperatingPoint, seed: int
 ) -> NewGroups | None:
-    """Return what the operating point does on groups that its router has not seen.
+    """Return the expected results of the operating point on groups that its router has not seen.
 
-    `None` without groups, if groups are clusters (then everything is about new ones), and for a
-    cascade with looks.
+    Return `None` without groups, if groups are clusters (then every figure is about new groups
+    already), and for a cascade with looks. cascade with looks.
     """
     kinds, inner = table.clusters.kinds, fitted.router_
     is_cascade = fitted.n_experts != len(fitted.experts_)
@@ -54,8 +54,8 @@ def expect_new_groups(
         table.groups,
         clusters=cluster_codes(table.clusters.codes, len(table)),
     )
-    # The encoder has seen the texts of the part, though no score of it: learning it again for each
-    # part would take half as long as the whole fit.
+    # The encoder has seen the texts of the part, though not their scores: training it again for
+    # each part would take half as long as the whole fit.
     shares = inner.refitted_shares(point, rows, cut_vectors(vectors, seed, codes))
     sizes = np.bincount(kinds).astype(np.float64)
     base = table.scores[:, point.best].mean()
@@ -66,7 +66,7 @@ def expect_new_groups(
     mean = float(np.average(kept, weights=sizes))
     groups = len(sizes)
     variance = np.average((kept - mean) ** 2, weights=sizes) * groups / (groups - 1)
-    # Of one more group: how groups differ, and how well their mean is known.
+    # For one more group: how much groups differ, and how well their mean is known.
     width = float(t.ppf(0.95, groups - 1) * np.sqrt(variance * (1 + 1 / groups)))
     bill = (shares * np.asarray(table.dollars)).sum(axis=1).mean()
     today = np.asarray(table.dollars)[:, point.baseline].mean()
@@ -83,7 +83,7 @@ def expect_new_groups(
 def measure_later_rows(
     table: CostTable, again: Callable[..., FittedRouter], target: Target | None, seed: int
 ) -> LaterRows:
-    """Return what the latest fifth of the rows shows of a router fitted on the others."""
+    """Return the results on the latest fifth of the rows of a router fitted on the others."""
     early, late = table.split(_LATEST, by="time", seed=seed)
     fitted = again(early)
     choice = fitted.router.predict(late.inputs, request_ids=late.query_ids)

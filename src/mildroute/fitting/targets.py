@@ -1,4 +1,4 @@
-"""Choose the operating point of a fitted router for a target."""
+"""The choice of a fitted router's operating point for a target."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _ROUNDING = 1e-9
 _LEAST, _MOST = 0.003, 30.0
 
 
-# Of promises: how often they hold, and the size of the batch that a budget is for.
+# For promises: their probability, and the size of the batch that a budget covers.
 CONFIDENCE, QUERIES = 0.95, 1000
 
 
 def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
-    """Price weights from "only quality counts" to "only money counts" for these dollars.
+    """Return price weights from "only quality counts" to "only money counts" for these dollars.
 
     Args:
         dollars: Dollars of each expert on each row, shape (n, p).
 
     Returns:
-        Ascending, from 0.
+        Ascending weights, from 0.
     """
     spread = float(
         np.ptp(dollars, axis=1).mean()
-    )  # of each row: who is most expensive may change from row to row
+    )  # per row, because the most expensive expert may change from row to row
     if spread <= _ROUNDING * dollars.mean():
         return (0.0, 1.0)
     return (
@@ -55,7 +55,7 @@ def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
-    """Return the single experts of a curve, between which only a coin decides."""
+    """Return the single experts of a curve, between which only random mixes decide."""
     places = curve.singles
     first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
     first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
@@ -71,7 +71,7 @@ def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
 def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None:
     """Return the operating point of a stored router: the one for a target, else its own.
 
-    None if it knows no prices.
+    Return `None` if the router has no prices.
     """
     inner = router.router_
     if not isinstance(inner, FrontierRouter):
@@ -93,7 +93,7 @@ def without_looks(router: TextRouter, target: Target | None = None) -> TextRoute
 
     Args:
         router: Router over inputs whose router over vectors is a cascade.
-        target: Target that replaces the one of its operating point.
+        target: Target that replaces the one of the router's operating point.
     """
     plain = router.router_.without_looks()
     target = target or Target.of(router)

@@ -39,15 +39,15 @@ from mildroute.routers.out_of_distribution import OutcomeModel
 __all__ = ["DEFAULT_ENCODER", "RoutedInput", "TextRouter", "fold_vectors"]
 
 
-# Makes the encoder that a router takes where none is named.
+# Creates the default encoder of a router.
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 
-# Up to this many rows an encoder makes vectors of the rows it has learned from that are unlike
-# those of new rows: at "keep 99%", a router measured on such vectors served a bill that was off by
-# 6% on average, and by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At
-# 11,000 rows the bill was still off by 8% in one run.
+# Up to this many rows, an encoder's vectors of its own training rows differ from those of new rows:
+# at "keep 99%", a router measured on such vectors served a bill that was off by 6% on average, and
+# by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At 11,000 rows the bill was
+# still off by 8% in one run.
 _OWN_ROWS = 20_000
-# The same for answers, which are several times as many.
+# The same limit for answers, which are several times as many.
 _OWN_ANSWERS = 20_000
 
 
@@ -55,20 +55,20 @@ _OWN_ANSWERS = 20_000
 class RoutedInput:
     """A router's decision for one input.
 
-    It holds the choice, the probability of each expert, and the expected results of each.
+    It holds the choice, the probability of each expert, and the expected results of each expert.
 
     Attributes:
         ranking: Indices of the experts in the order in which to call them.
         probabilities: Probability with which each expert is chosen: 1 for one of them, unless a
-            coin decides between two.
+            random draw decides between two.
         posterior: Posterior over experts, shape (p,).
-        reason: ``"router"``; ``"split"`` if a coin decided between two experts; ``"single"`` if the
-            operating point sends every input to this expert; ``"out_of_distribution"`` if the input
-            is unlike the training data and goes to the best single expert.
-        scores: Expected score of each expert, or none if the artifact cannot estimate it.
-        dollars: Expected dollars of each expert, or none.
+        reason: ``"router"``; ``"split"`` if a random draw decided between two experts; ``"single"``
+            if the operating point sends every input to this expert; ``"out_of_distribution"`` if
+            the input is unlike the training data and goes to the best single expert.
+        scores: Expected score of each expert, or `None` if the artifact cannot estimate it.
+        dollars: Expected dollars of each expert, or `None`.
         is_out_of_distribution: Whether the input is unlike the router's training data.
-        price_weight: How much error a dollar is worth here, or none if the router has no prices.
+        price_weight: How much error a dollar is worth here, or `None` if the router has no prices.
     """
 
     experts: tuple[str, ...]
@@ -84,12 +84,12 @@ class RoutedInput:
 
     @property
     def name(self) -> str:
-        """Name of the expert that should answer."""
+        """Return the name of the expert that should answer."""
         return self.experts[self.expert]
 
     @property
     def why(self) -> str:
-        """One sentence on why this expert."""
+        """Return one sentence on why this expert was chosen."""
         if self.reason == "out_of_distribution":
             return (
                 "the text is unlike the training data, so the best single expert at this price"
@@ -110,7 +110,7 @@ class RoutedInput:
         return f"the router chooses {self.name} {where}{self._beside_best()}."
 
     def _beside_best(self) -> str:
-        """Score and dollars beside those of the expert with the highest expected score."""
+        """Return score and dollars beside those of the expert with the highest expected score."""
         if self.scores is None:
             return ""
         best = max(range(len(self.scores)), key=self.scores.__getitem__)
@@ -130,29 +130,29 @@ class TextRouter(BaseEstimator):
     """A router over raw inputs: texts, or whatever its encoder reads.
 
     Args:
-        encoder: Transformer of inputs to vectors; by default :data:`DEFAULT_ENCODER`.
-        router: Router over vectors; by default :class:`~mildroute.routers.FrontierRouter`
-            if ``fit`` is given prices, else :class:`~mildroute.routers.MildRouter`; with
-            answers a :class:`~mildroute.routers.CascadeRouter`.
-        answer_features: Transformer of answers, for a router that looks at them; by default
+        encoder: Transformer of inputs to vectors; defaults to :data:`DEFAULT_ENCODER`.
+        router: Router over vectors. Defaults to :class:`~mildroute.routers.CascadeRouter` if
+            ``fit`` receives answers, to :class:`~mildroute.routers.FrontierRouter` if it receives
+            prices, and otherwise to :class:`~mildroute.routers.MildRouter`.
+        answer_features: Transformer of answers, for a router that looks at them; defaults to
             :class:`~mildroute.encoders.answers.AnswerFeatures`.
 
     Attributes:
         encoder_: The fitted encoder.
-        answer_features_: The fitted transformer of answers, or none.
-        logprob_experts_: Names of the experts whose log-probabilities it was trained on; those of
-            others are ignored.
-        router_: The fitted router over its vectors.
+        answer_features_: The fitted transformer of answers, or `None`.
+        logprob_experts_: Names of the experts whose log-probabilities were used in training; those
+            of others are ignored.
+        router_: The fitted router over vectors.
         experts_: Names of the experts, shape (p,).
-        target_: Target that selected its operating point, or none.
+        target_: Target that selected the operating point, or `None`.
         alternative_: The simplest alternative that meets the target, as plain values, or `None`.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
-        outcome_model_: Predicts the results of each expert, and which inputs are out of
-            distribution; or none for sparse vectors.
-        judge_: Judge that gave the scores it was trained on, or none if unknown.
+        outcome_model_: Model that predicts the results of each expert, and which inputs are out of
+            distribution; or `None` for sparse vectors.
+        judge_: Name of the judge that gave the training scores, or `None` if unknown.
         seen_: Sorted 64-bit fingerprints of the training inputs, which let an evaluation detect
-            training rows; or none.
+            training rows; or `None`.
 
     Example:
         >>> texts = [f"what is {n} + 2" for n in range(60)]
@@ -195,18 +195,18 @@ class TextRouter(BaseEstimator):
             X: n inputs.
             y: Costs, shape (n, p), or errors if prices are given; column names of a data frame
                 become the experts' names.
-            sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each row, shape (n,), or none; passed only to a router that supports
+            sample_weight: Weight of each row, shape (n,), or `None`.
+            groups: Group of each row, shape (n,), or `None`; passed only to a router that supports
                 groups.
-            prices: Dollars, shape (n, p) or (p,), or none; only for a router that can weigh them.
+            prices: Dollars, shape (n, p) or (p,), or `None`; only for a router that can weigh them.
             progress: Called with steps done, total steps and a short label of the next one, if the
-                router reports its progress; or none.
+                router reports its progress; or `None`.
             answers: n texts from each of the p experts, for a router that may look at them; or
-                none.
+                `None`.
             logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each of the
-                p experts, NaN where unknown, none for an expert without any; or none.
-            clusters: Cluster of each row, shape (n,); rows of a cluster are held out together. By
-                default, what :func:`~mildroute.costs.clusters.find_clusters` finds among texts.
+                p experts, NaN where unknown, `None` for an expert without any; or `None`.
+            clusters: Cluster of each row, shape (n,); rows of a cluster are held out together.
+                Defaults to the result of :func:`~mildroute.costs.clusters.find_clusters` for texts.
 
         Returns:
             The router itself.
@@ -254,7 +254,7 @@ class TextRouter(BaseEstimator):
         return self
 
     def _new_router(self, given: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Return a router that accepts what is given, and the parameters of its ``fit``."""
+        """Return a router that accepts these arguments, and the parameters of its ``fit``."""
         default = MildRouter() if given["prices"] is None else FrontierRouter()
         default = default if given["answers"] is None else CascadeRouter()
         router = default if self.router is None else clone(self.router)
@@ -306,13 +306,13 @@ class TextRouter(BaseEstimator):
         target: dict[str, Any] | None = None,
         judge: str | None = None,
     ) -> TextRouter:
-        """Keep what reports and the gateway tell of the table that it was fitted on.
+        """Store what reports and the gateway show about the training table.
 
         Args:
             data_hash: Hash of the table's content.
-            seen: 64-bit fingerprints of its inputs, shape (n,).
-            target: Target that selected the operating point: its ``kind`` and ``value``, or none.
-            judge: Name of the judge that gave the scores, or none if unknown.
+            seen: 64-bit fingerprints of the table's inputs, shape (n,).
+            target: Target that selected the operating point: its ``kind`` and ``value``, or `None`.
+            judge: Name of the judge that gave the scores, or `None` if unknown.
 
         Returns:
             The router itself.
@@ -325,23 +325,23 @@ class TextRouter(BaseEstimator):
 
     @property
     def experts_(self) -> NDArray[np.object_]:
-        """Names of the experts, shape (p,)."""
+        """Return the names of the experts, shape (p,)."""
         experts: NDArray[np.object_] = self.router_.experts_
         return experts
 
     @property
     def n_experts(self) -> int:
-        """Number of experts; the names after them are looks of a cascade."""
+        """Return the number of experts; the names after them are looks of a cascade."""
         router = self.router_
         return router.n_experts if isinstance(router, CascadeRouter) else len(router.experts_)
 
     def see(
         self, answers: Sequence[Sequence[str] | None], logprobs: Sequence[Any] | None = None
     ) -> SeenAnswers:
-        """Return the answers of the p experts as its router sees them.
+        """Return the answers of the p experts in the form that the router reads.
 
         Args:
-            answers: n texts from each expert, or none for one that was not called.
+            answers: n texts from each expert, or `None` for one that was not called.
             logprobs: As for ``fit``.
         """
         if self.answer_features_ is None:
@@ -355,9 +355,9 @@ class TextRouter(BaseEstimator):
         return see_answers(self.answer_features_, answers, values)
 
     def see_table(self, table: CostTable) -> SeenAnswers | None:
-        """Return a table's answers as its router sees them.
+        """Return a table's answers in the form that the router reads.
 
-        None for a router without looks, and for a table that already has columns for them.
+        Return `None` for a router without looks, and for a table that already has columns for them.
         """
         names = [str(name) for name in self.experts_]
         if self.n_experts == len(names) or set(names) <= set(table.experts):
@@ -375,9 +375,10 @@ class TextRouter(BaseEstimator):
         If the router has no looks or the table already has the columns, nothing changes.
 
         Args:
-            table: With the router's experts and their answers.
-            seen: The answers as ``see_table`` returns them, to avoid repeating that step; or none.
-            vectors: Vectors of the table's inputs, to avoid encoding them again; or none.
+            table: Table with the router's experts and their answers.
+            seen: The answers as ``see_table`` returns them, to avoid repeating that step; or
+                `None`.
+            vectors: Vectors of the table's inputs, to avoid encoding them again; or `None`.
         """
         seen = self.see_table(table) if seen is None else seen
         if seen is None:
@@ -398,7 +399,7 @@ class TextRouter(BaseEstimator):
 
     @property
     def operating_point(self) -> OperatingPoint | None:
-        """The operating point in use with its expected results on new inputs, or none."""
+        """Return the operating point in use with its expected results on new inputs, or `None`."""
         return self.router_.operating_point if isinstance(self.router_, FrontierRouter) else None
 
     def predict(
@@ -416,8 +417,8 @@ class TextRouter(BaseEstimator):
             price_weight: Decide at this price weight instead of the operating point; only for a
                 router with prices.
             point: Decide at this operating point.
-            request_ids: Id of each request, which seeds the coin of an operating point between two
-                vertices; by default the input does.
+            request_ids: Id of each request, which seeds the random draw of an operating point
+                between two vertices; defaults to the input itself.
         """
         return self._ask("predict", X, price_weight, point, request_ids)
 
@@ -439,7 +440,7 @@ class TextRouter(BaseEstimator):
         point: OperatingPoint | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> NDArray[np.intp]:
-        """Experts of each input from best to worst, shape (n, p).
+        """Return the experts of each input from best to worst, shape (n, p).
 
         The arguments are those of ``predict``.
         """
@@ -461,7 +462,7 @@ class TextRouter(BaseEstimator):
             price_weight: As for ``predict``.
             point: As for ``predict``.
             request_ids: As for ``predict``.
-            default: Expert for inputs unlike the training data; by default the best single expert
+            default: Expert for inputs unlike the training data; defaults to the best single expert
                 of the training data.
         """
         check_is_fitted(self)
@@ -486,7 +487,7 @@ class TextRouter(BaseEstimator):
         point: OperatingPoint | None = None,
         default: str | None = None,
     ) -> list[RoutedInput]:
-        """Explain decisions like ``explain``, for vectors of its encoder, which are not checked."""
+        """Explain decisions like ``explain``, for encoded vectors, which are not checked."""
         names, router = tuple(str(name) for name in self.experts_), self.router_
         chosen, weight = None, None
         if isinstance(router, FrontierRouter):
@@ -558,8 +559,8 @@ class TextRouter(BaseEstimator):
             and request_ids is None
             and all(isinstance(text, str) for text in inputs)
         ):
-            # The text itself: the command line and the gateway, which see the same text, then
-            # decide alike.
+            # Seed by the text itself, so that the command line and the gateway, which see the same
+            # text, decide alike.
             given["request_ids"] = inputs
         return getattr(self.router_, method)(
             self.encoder_.transform(X),
@@ -567,7 +568,7 @@ class TextRouter(BaseEstimator):
         )
 
     def __sklearn_tags__(self) -> Any:
-        """A router over one column of inputs and a matrix of costs."""
+        """Declare a router over one column of inputs and a cost matrix."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.target_tags.required, tags.target_tags.multi_output, tags.target_tags.two_d_labels = (
@@ -579,7 +580,7 @@ class TextRouter(BaseEstimator):
 
 
 class _Expected:
-    """Predictions of the outcome model for some vectors, or nothing without one."""
+    """The predictions of the outcome model for some vectors, or nothing without a model."""
 
     def __init__(self, outlook: OutcomeModel | None, vectors: Any) -> None:
         self._outlook = outlook
@@ -666,9 +667,9 @@ def fold_vectors(
     router: Any,
     clusters: NDArray[np.intp] | None = None,
 ) -> list[FoldVectors] | None:
-    """Return vectors of all inputs by encoders that have not seen a fold.
+    """Return vectors of all inputs by encoders that were not trained on a fold.
 
-    None if ``vectors`` themselves may be cut into folds.
+    Return `None` if ``vectors`` themselves may be cut into folds.
     """
     rows = vectors.shape[0]
     if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:
@@ -681,7 +682,7 @@ def fold_vectors(
         try:
             known = own.fit_transform([inputs[row] for row in seen])
         except ArgumentError:
-            return None  # some rows alone have nothing to encode
+            return None  # some folds alone have nothing to encode
         both = (known, own.transform([inputs[row] for row in held_out]))
         back = np.argsort(np.concatenate([seen, held_out]))
         stacked = vstack(both, format="csr") if issparse(known) else np.concatenate(both)
