@@ -12,14 +12,14 @@ from torch import Tensor
 
 from mildroute.losses._tensors import check_margins
 
-# Few temperatures that stand for many: where to evaluate ``logsumexp(t * scores)`` so that all
+# A few temperatures that stand in for many: where to evaluate ``logsumexp(t * scores)`` so that all
 # margins can be served.
 #
-# Each distinct margin needs a logsumexp of its own, so p margins cost p^2 a row. But ``g(t) =
-# logsumexp(t * scores)`` is analytic in ``log t``: a Chebyshev interpolant through M nodes gives
-# it at every ``t = 1 / margin``, with an error that falls like ``r ** -M``. How fast depends on
-# the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst scores known (a
-# search found none worse; there is no proof) are one expert above p - 1 equal ones: their zeros
+# Each distinct margin needs its own logsumexp, so p margins cost p^2 per row. But
+# ``g(t) = logsumexp(t * scores)`` is analytic in ``log t``: a Chebyshev interpolant through M nodes
+# gives it at every ``t = 1 / margin``, with an error that falls like ``r ** -M``. How fast depends
+# on the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst known scores (a
+# search found no worse ones; there is no proof) are one expert above p - 1 equal ones: their zeros
 # lie at the angle ``atan(pi / log(p - 1))``, whatever the size of the scores, which gives r, and
 # the error of that family is below ``r ** (1 - M) / 2``.
 
@@ -30,11 +30,11 @@ _TOLERANCE = {torch.float32: 5e-6, torch.float64: 1e-13}
 
 @dataclass(frozen=True)
 class InterpolationNodes:
-    """Nodes and the weights that carry their values to the experts.
+    """The nodes, with the weights that interpolate from them to the experts.
 
     Attributes:
         inverse: Temperatures ``t`` at which logsumexp is evaluated, shape (M,).
-        weights: Value of expert k = ``sum_m weights[k, m] * value at node m``, shape (p, M).
+        weights: The value of expert k is ``sum_m weights[k, m] * value at node m``, shape (p, M).
     """
 
     inverse: Tensor
@@ -42,7 +42,7 @@ class InterpolationNodes:
 
 
 def node_count(experts: int, ratio: float, tolerance: float) -> int:
-    """Nodes needed for ``experts`` margins whose largest is ``ratio`` times the smallest."""
+    """Return the number of nodes for ``experts`` margins whose extremes have this ratio."""
     angle = math.atan2(math.pi, math.log(max(experts - 1, 1)))
     height = angle / (math.log(ratio) / 2)
     return 1 + math.ceil(math.log(0.5 / tolerance) / math.asinh(height))
@@ -52,11 +52,11 @@ def node_count(experts: int, ratio: float, tolerance: float) -> int:
 def interpolation_nodes(
     margins: tuple[float, ...], dtype: torch.dtype, device: torch.device
 ) -> InterpolationNodes:
-    """The fewest nodes that serve these margins.
+    """Return the fewest nodes that serve these margins.
 
-    The distinct ones themselves, or Chebyshev nodes where that is less.
+    They are the distinct margins themselves, or Chebyshev nodes if those are fewer.
     """
-    # What is cached must be fit for training, also if it is first asked for in inference.
+    # The cached tensors must be usable in training, even if first requested in inference mode.
     with torch.inference_mode(False), torch.no_grad():
         inverse, weights = _exact_or_chebyshev(margins, _TOLERANCE[dtype])
         return InterpolationNodes(inverse.to(device, dtype), weights.to(device, dtype))
@@ -74,7 +74,7 @@ def _exact_or_chebyshev(margins: tuple[float, ...], tolerance: float) -> tuple[T
 
 
 def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:
-    """Chebyshev nodes in log t, and the barycentric weights of each margin."""
+    """Return Chebyshev nodes in log t, and the barycentric weights of each margin."""
     targets = -torch.tensor(margins, dtype=torch.float64).log()
     low, high = targets.min(), targets.max()
     angles = (2 * torch.arange(count, dtype=torch.float64) + 1) * math.pi / (2 * count)
@@ -90,13 +90,13 @@ def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:
     return ((low + high) / 2 + (high - low) / 2 * points).exp(), weights
 
 
-# The surprise ``log sum_j exp((f_j - f_k) / rho_k)`` of each expert, and sums of it with its
+# The surprise ``log sum_j exp((f_j - f_k) / rho_k)`` of each expert, and sums of it with their
 # gradient in one pass.
 #
 # Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``.
 # :func:`log_margin_sum` is the plain, differentiable form. :func:`row_losses` is the one that
 # training calls: it goes through the rows in blocks that fit a processor's cache, and one
-# exponential a node serves both the loss and its gradient.
+# exponential per node serves both the loss and its gradient.
 
 
 # Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch.
@@ -104,9 +104,9 @@ _BLOCK_ELEMENTS = 1 << 18
 
 
 def comp_sum(surprise: Tensor, tau: float) -> Tensor:
-    """The comp-sum transform ``((1 + u)^(1 - tau) - 1) / (1 - tau)`` of ``u = exp(surprise) - 1``.
+    """Return the comp-sum transform of ``u = exp(surprise) - 1``.
 
-    The identity at tau = 1.
+    It is ``((1 + u)^(1 - tau) - 1) / (1 - tau)``, and the identity of the surprise at tau = 1.
 
     Args:
         surprise: Values of at least 0, any shape.
@@ -120,7 +120,7 @@ def comp_sum(surprise: Tensor, tau: float) -> Tensor:
 def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
     """Return the surprise of each expert, differentiable in scores and margins.
 
-    It is ``log sum_j exp((f_j - f_k) / rho_k)``.
+    The surprise is ``log sum_j exp((f_j - f_k) / rho_k)``.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -142,7 +142,7 @@ def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
 
 
 def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
-    """``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,)."""
+    """Return ``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,)."""
     if rewards.requires_grad or margins.requires_grad or torch.compiler.is_compiling():
         return (rewards * comp_sum(log_margin_sum(scores, margins), tau)).sum(dim=1)
     losses: Tensor = _RowLosses.apply(scores, rewards, margins, tau)  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> 
 
 
 class _RowLosses(torch.autograd.Function):
-    """Losses and their gradient in one pass; a second derivative goes through the plain form."""
+    """The losses and their gradient in one pass; second derivatives go through the plain form."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
@@ -202,5 +202,5 @@ def _losses_and_gradient(
 
 
 def comp_sum_at_zero(tau: float) -> float:
-    """Value of the comp-sum loss where two scores are equal, ``comp_sum(log 2)``."""
+    """Return the comp-sum loss where two scores are equal, ``comp_sum(log 2)``."""
     return math.log(2) if tau == 1 else math.expm1((1 - tau) * math.log(2)) / (1 - tau)

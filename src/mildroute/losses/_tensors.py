@@ -11,14 +11,14 @@ from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, CostError, MarginError, ShapeError
 
-# Checks at the edge that users touch; the functions below it trust their arguments.
+# Checks for the public functions; the functions below them trust their arguments.
 
 
 def as_costs(values: object) -> Tensor:
     """Turn nested lists, NumPy arrays or tensors into a checked float64 cost matrix.
 
     Args:
-        values: What each expert cost on each row, shape (n, p), p at least 2, finite.
+        values: Cost of each expert on each row, shape (n, p), p at least 2, finite.
 
     Returns:
         Costs, shape (n, p), float64.
@@ -32,7 +32,7 @@ def as_costs(values: object) -> Tensor:
 
 
 def check_costs(costs: Tensor) -> Tensor:
-    """Refuse costs that are not a finite (n, p) matrix with at least two experts; return them."""
+    """Return costs if they are a finite (n, p) matrix with at least two experts; else raise."""
     if costs.ndim != 2 or costs.shape[1] < 2:
         raise ShapeError(
             f"costs must be (n, p) with at least 2 experts, got shape {tuple(costs.shape)}; one"
@@ -48,9 +48,9 @@ def check_costs(costs: Tensor) -> Tensor:
 
 
 def check_scores(scores: Tensor, rewards: Tensor) -> None:
-    """Refuse scores and rewards that are not (n, p) matrices of one shape.
+    """Raise an error unless scores and rewards are (n, p) matrices of one shape.
 
-    Looks at shapes only, so it is free.
+    Only shapes are checked, so the check is free.
     """
     if scores.ndim != 2:
         raise ShapeError(
@@ -65,7 +65,7 @@ def check_scores(scores: Tensor, rewards: Tensor) -> None:
 
 
 def check_margins(margins: Tensor, experts: int) -> Sequence[float]:
-    """Refuse margins that are not p positive, finite numbers; return them as plain floats."""
+    """Return margins as plain floats; raise unless they are p positive, finite numbers."""
     if margins.shape != (experts,):
         raise ShapeError(
             f"margins must be ({experts},), one per expert, got shape {tuple(margins.shape)}."
@@ -81,7 +81,7 @@ def check_margins(margins: Tensor, experts: int) -> Sequence[float]:
 
 
 def check_weights(weights: Tensor, rows: int) -> None:
-    """Refuse row weights that are not a vector with one entry a row."""
+    """Raise an error unless row weights are a vector with one entry per row."""
     if weights.shape != (rows,):
         raise ShapeError(
             f"weights must be ({rows},), one per row, got shape {tuple(weights.shape)}."
@@ -89,28 +89,28 @@ def check_weights(weights: Tensor, rows: int) -> None:
 
 
 def check_tau(tau: float) -> None:
-    """Refuse a comp-sum parameter below zero."""
+    """Raise an error for a comp-sum parameter below zero."""
     if not tau >= 0:
         raise ArgumentError(
             f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential one."
         )
 
 
-# Order of the experts of a row, with the paper's rule for ties: the highest index wins.
+# Order of the experts of a row. The paper breaks ties in favor of the highest index.
 
 
 def argmax_last(values: Tensor) -> Tensor:
-    """Column of the largest value of each row, the highest one of equals."""
+    """Return the column of the largest value of each row; ties go to the highest column."""
     return values.shape[1] - 1 - values.flip(1).argmax(dim=1)
 
 
 def argsort_desc(values: Tensor) -> Tensor:
-    """Columns of each row from the largest value to the smallest, the highest of equals first."""
+    """Return the columns of each row by descending value; ties go to the highest column first."""
     return values.shape[1] - 1 - values.flip(1).argsort(dim=1, descending=True, stable=True)
 
 
 def runner_up_score(scores: Tensor) -> Tensor:
-    """Largest score among the other experts, for each expert.
+    """Return the largest score among the other experts, for each expert.
 
     Args:
         scores: Router outputs, shape (n, p), p at least 2.
@@ -120,7 +120,7 @@ def runner_up_score(scores: Tensor) -> Tensor:
     return torch.where(best, top.values[:, 1:], top.values[:, :1])
 
 
-# Losses are sums of exponentials: they are computed in float32 or float64, also inside an
+# Losses are sums of exponentials, so they are computed in float32 or float64 even inside an
 # autocast region.
 
 
@@ -131,9 +131,9 @@ def full_precision(scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 
 
 def no_autocast(scores: Tensor) -> AbstractContextManager[object]:
-    """A region in which autocast is off for the device of the scores.
+    """Return a context in which autocast is off for the device of the scores.
 
-    Costs nothing where it is off already.
+    If it is off already, the context costs nothing.
     """
     device = scores.device.type
     if torch.is_autocast_enabled(device):

@@ -1,16 +1,13 @@
-"""The paper's margin bounds as numbers.
-
-What a fitted linear router can cost on new inputs, at worst.
+"""The paper's margin bounds as numbers: the worst cost of a linear router on new inputs.
 
 Such bounds are loose; they serve to compare margins and norms, not to promise a figure. The paper's
 constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it
 is ``sqrt(2) / rho``-Lipschitz, not ``2 sqrt(p) / rho``. With ``constant="sharp"`` the complexity
 term is smaller by ``sqrt(2 p)`` and the bound still holds.
 
-A bound holds for margins that were fixed before the sample was seen. With ``uniform=True`` it
-holds for all margins in (0, 1] at once, so they may be chosen on the sample. The price is a factor
-of 2 in the complexity term, and the logarithm of a logarithm of every margin in the confidence
-term.
+A bound holds for margins that were fixed before the sample was seen. With ``uniform=True`` it holds
+for all margins in (0, 1] at once, so they may be chosen on the sample. The price is a factor of 2
+in the complexity term, and the logarithm of a logarithm of every margin in the confidence term.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ class MarginBound:
 
     Attributes:
         empirical: Margin loss on the sample.
-        complexity: Price of having chosen among all functions of that norm.
+        complexity: Price of choosing among all functions of the given norm.
         confidence: Price of holding with probability ``1 - delta``.
 
     Example:
@@ -63,7 +60,7 @@ class MarginBound:
 
     @property
     def total(self) -> float:
-        """The bound: the sum of its terms."""
+        """Return the bound, which is the sum of its terms."""
         return self.empirical + self.complexity + self.confidence
 
 
@@ -80,7 +77,7 @@ class ComplexityEstimate(NamedTuple):
 
 
 def empirical_margin_loss(scores: Tensor, rewards: Tensor, margins: Tensor) -> float:
-    """Mean over rows of ``sum_k w_k * Phi_{rho_k}(f_k - max_{j != k} f_j)``.
+    """Return the mean over rows of ``sum_k w_k * Phi_{rho_k}(f_k - max_{j != k} f_j)``.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -102,9 +99,9 @@ def empirical_margin_loss(scores: Tensor, rewards: Tensor, margins: Tensor) -> f
 def rademacher_bound(
     counts: Tensor, margins: Tensor, *, weight_norm: float, feature_norms: float | Tensor = 1.0
 ) -> float:
-    """Bound of the empirical class-sensitive Rademacher complexity.
+    """Return a bound on the empirical class-sensitive Rademacher complexity.
 
-    ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
+    The bound is ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
 
     Args:
         counts: Rows labeled with each expert, shape (p,); they sum to m.
@@ -133,9 +130,9 @@ def rademacher_complexity(
 ) -> ComplexityEstimate:
     """Estimate the empirical class-sensitive Rademacher complexity of linear functions.
 
-    The paper's definition, ``E sup_f sum_ik e_ik f(x_i, k) / rho_{k_i} / m`` over random signs e,
-    for the functions ``f(x, k) = w_k . x`` with a Frobenius norm of w of at most ``weight_norm``.
-    :func:`rademacher_bound` is an upper bound of it.
+    This is the paper's definition, ``E sup_f sum_ik e_ik f(x_i, k) / rho_{k_i} / m`` over random
+    signs e, for the functions ``f(x, k) = w_k . x`` with a Frobenius norm of w of at most
+    ``weight_norm``. :func:`rademacher_bound` is an upper bound on it.
 
     Args:
         features: Features of each row, shape (m, d).
@@ -143,7 +140,7 @@ def rademacher_complexity(
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm F of the weights.
         draws: Number of draws of the signs.
-        generator: Source of the signs; None takes torch's own.
+        generator: Source of the signs; defaults to torch's own.
 
     Example:
         >>> rademacher_complexity(  # one row: F |x| sqrt(p) / rho for any signs
@@ -183,9 +180,10 @@ def margin_bound(
 ) -> MarginBound:
     """Bound the expected cost-sensitive zero-one loss by the sample alone.
 
-    The second inequality of the paper's theorem, with its corollary for norm-bounded functions.
+    This is the second inequality of the paper's theorem, with its corollary for norm-bounded
+    functions.
 
-    Holds with probability ``1 - delta`` over a sample of rows, for norms that were fixed before
+    It holds with probability ``1 - delta`` over a sample of rows, for norms that were fixed before
     seeing it, and for margins that were fixed, too, or for all margins at once if ``uniform``.
 
     Args:
@@ -239,9 +237,9 @@ def expected_margin_bound(
 ) -> MarginBound:
     """Bound the expected cost-sensitive zero-one loss with the complexity expected of a sample.
 
-    The first inequality of the paper's theorem. Its confidence term is less than a third of that of
-    :func:`margin_bound`, but it needs to know the distribution: how likely every label is, and
-    norms that hold for every input, not only for those of the sample.
+    This is the first inequality of the paper's theorem. Its confidence term is less than a third of
+    that of :func:`margin_bound`, but it requires knowledge of the distribution: how likely every
+    label is, and norms that hold for every input, not only for those of the sample.
 
     Args:
         scores: Router outputs, shape (m, p).
@@ -294,11 +292,11 @@ def deferral_margin_bound(
     constant: Constant = "paper",
     uniform: bool = False,
 ) -> MarginBound:
-    """Bound the deferral loss from a sample with rewards instead of labels, as a router has it.
+    """Bound the deferral loss from a sample with rewards instead of labels, as routers have them.
 
-    Bounds the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss plus a
-    constant that no router changes. The proof is the paper's: the Lipschitz constants of a row's
-    experts add up, weighted by its rewards. Where each row rewards one expert with 1, this is
+    The bound is on the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss
+    plus a constant that no router changes. The proof is the paper's: the Lipschitz constants of a
+    row's experts add up, weighted by its rewards. If each row rewards one expert with 1, this is
     :func:`margin_bound`.
 
     Args:
@@ -347,10 +345,10 @@ def _bounded_margin_loss(scores: Tensor, labels: Tensor, costs: Tensor, margins:
 def _complexity_term(
     complexity: float, constant: Constant, experts: int, *, uniform: bool
 ) -> float:
-    """Twice the complexity of the margin losses, by the vector contraction lemma.
+    """Return twice the complexity of the margin losses, by the vector contraction lemma.
 
-    Of the margins 2^-i the bound takes those just below the given ones, which are more than half of
-    them, so it costs a factor of 2 to hold for all.
+    Of the margins 2^-i the bound takes those just below the actual margins, which are more than
+    half of them, so holding for all margins costs a factor of 2.
     """
     return (2 if uniform else 1) * 2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity
 
@@ -368,9 +366,9 @@ def _deviation(
 ) -> float:
     """Return ``sqrt(log(1 / probability) / 2m)``, or its form for all margins at once.
 
-    All margins at once means a bound for each vector of margins 2^-i_1 to 2^-i_p, of which each has
-    a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The shares sum
-    to 1, and i_j is at most log2(2 / rho_j).
+    All margins at once means a bound for each vector of margins 2^-i_1 to 2^-i_p, each of which
+    gets a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The shares
+    sum to 1, and i_j is at most log2(2 / rho_j).
     """
     if not 0 < delta < 1:
         raise ArgumentError(f"delta must lie between 0 and 1, got {delta}.")

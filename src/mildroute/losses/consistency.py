@@ -1,13 +1,13 @@
-"""What the paper's consistency bound adds to the regret: the minimizability gap.
+"""The minimizability gap, which the paper's consistency bound adds to the regret.
 
-For scores f from a class of routers, the bound is, where margins are equal and rewards add up to at
-most 1 on every input,
+For scores f from a class of routers, if margins are equal and rewards add up to at most 1 on every
+input, the bound is
 
 ``E(f) - E* + M <= sqrt(2 (E'(f) - E'* + M'))``
 
 with the deferral loss E, its lowest value E* in the class and its minimizability gap M on the left,
-and the same of the surrogate on the right. The gap is what the best router of the class pays above
-the best choice on every input. It is zero if the class holds that choice.
+and the same for the surrogate on the right. The gap is what the best router of the class pays above
+the best choice on every input. It is zero if the class contains that choice.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def minimizability_gap(
 ) -> float:
     """Return the minimizability gap of the deferral loss for a class of routers.
 
-    ``E* - E_x[min_k E[c_k | x]]``. The minimum over the class on a single input is that over all
-    experts: a class that can give any scores to one input, as the paper asks for, can choose any
-    expert there.
+    The gap is ``E* - E_x[min_k E[c_k | x]]``. The minimum over the class on a single input is that
+    over all experts: a class that can give any scores to one input, as the paper requires, can
+    choose any expert there.
 
     Args:
         best_in_class: Lowest expected cost E* of a router of the class.
         expected_costs: Expected cost of each expert on each input, shape (n, p). These are not the
             costs of one answer: the row-wise minimum of those is the oracle's.
-        shares: Probability of each input, shape (n,); None takes all inputs as equally likely.
+        shares: Probability of each input, shape (n,); by default all inputs are equally likely.
 
     Example:
         >>> costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.5]])

@@ -7,9 +7,8 @@ when k is right. The label's own cost counts as 0. Deferral is the special case 
 costs are equal.
 
 ``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper
-states it for the whole comp-sum family, but at t = 0 the left side is 1 and the logistic loss log
-2: multiply by
-:func:`upper_bound_scale` to have a bound.
+states it for the whole comp-sum family, but at t = 0 the left side is 1 and the logistic loss is
+log 2: multiply by :func:`upper_bound_scale` to get a bound.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ __all__ = [
 # The function of the margin: hinge, or comp-sum with its ``tau`` (1 is logistic).
 Psi: TypeAlias = Literal["hinge", "comp-sum"]
 
-# The paper's maximum over experts, or the smooth bound of it in its derivation appendix.
+# The paper's maximum over experts, or its smooth bound from the derivation appendix.
 Form: TypeAlias = Literal["max", "smooth"]
 
 
 def upper_bound_scale(tau: float) -> float:
-    """Factor that makes a comp-sum loss an upper bound of the zero-one and rho-margin losses.
+    """Return the factor that makes a comp-sum loss bound the zero-one and rho-margin losses.
 
-    1 for tau = 0, 1 / log 2 for tau = 1.
+    The factor is 1 for tau = 0 and 1 / log 2 for tau = 1.
 
     Example:
         >>> upper_bound_scale(0.0), round(upper_bound_scale(1.0), 4)
@@ -65,13 +64,13 @@ def upper_bound_scale(tau: float) -> float:
 
 
 def rho_margin_loss(margin: Tensor, rho: float | Tensor) -> Tensor:
-    """``min(1, max(0, 1 - margin / rho))``.
+    """Return ``min(1, max(0, 1 - margin / rho))``.
 
-    1 for a wrong choice, 0 for one that is right by at least rho.
+    The loss is 1 for a wrong choice and 0 for one that is right by at least rho.
 
     Args:
         margin: Difference of scores, any shape.
-        rho: Margin that is asked for, positive.
+        rho: Required margin, positive.
 
     Returns:
         Values in [0, 1], shape of ``margin``.
@@ -84,7 +83,7 @@ def rho_margin_loss(margin: Tensor, rho: float | Tensor) -> Tensor:
 
 
 def label_costs(costs: Tensor, labels: Tensor) -> Tensor:
-    """The rows ``c(x_i, k_i, .)`` of a full cost tensor, the label's own cost set to 0.
+    """Return the rows ``c(x_i, k_i, .)`` of a full cost tensor, the label's own cost set to 0.
 
     Args:
         costs: c(x, k, j), shape (n, p, p).
@@ -109,9 +108,9 @@ def cost_sensitive_zero_one_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cost of the expert with the largest score, ties to the highest index.
+    """Return the cost of the expert with the largest score, ties to the highest index.
 
-    The target loss that the surrogates in this module replace.
+    This is the target loss that the surrogates in this module replace.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -139,9 +138,9 @@ def cost_sensitive_margin_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """``max_{j != k} c(x, k, j) * Phi_{rho_k}(f_k - f_j)``.
+    """Return ``max_{j != k} c(x, k, j) * Phi_{rho_k}(f_k - f_j)``.
 
-    Bounded by the largest cost, the loss of the margin bounds.
+    This is the loss of the margin bounds; it is at most the largest cost.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -174,7 +173,7 @@ def cost_sensitive_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The paper's general cost-sensitive surrogate.
+    """Return the paper's general cost-sensitive surrogate.
 
     ``max`` form: ``max_{j != k} c_j * Psi((f_k - f_j) / rho_k)``. ``smooth`` form: for tau = 1,
     ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c_j``, otherwise the sum over j instead of
@@ -225,7 +224,7 @@ def _leads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return leads of the label, the mask of the other experts, and costs in the same dtype.
 
-    A lead is that over one expert, in units of its margin.
+    A lead is the score difference to one other expert, in units of the label's margin.
     """
     _check_labels(scores, labels, costs)
     scores, costs, margins = full_precision(scores, costs, margins)

@@ -30,23 +30,24 @@ from mildroute.losses._tensors import (
 __all__ = ["Decision", "choose", "chosen_costs", "log_posterior", "posterior", "rank"]
 
 
-# How scores become a choice.
+# Rules for turning scores into a choice.
 Decision: TypeAlias = Literal["consistent", "argmax"]
 
-# Transition probabilities held at once: memory does not grow with the rows.
+# Number of transition probabilities held at once, so that memory does not grow with the rows.
 _BLOCK_ELEMENTS = 1 << 18
 
 
 def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
     """Return the probability that each expert is the one to choose.
 
-    It is decoded from the scores of a router trained with these margins.
+    The posterior is decoded from the scores of a router trained with these margins.
 
     Args:
         scores: Router outputs, shape (n, p); finite.
-        margins: The margins of its loss, shape (p,), positive.
-        tau: The comp-sum parameter of its :func:`~mildroute.losses.functional.deferral_loss`, from
-            0; above 1 only for margins that are close: ``(tau - 1) * max(margins) < min(margins)``.
+        margins: Margins of the router's loss, shape (p,), positive.
+        tau: Comp-sum parameter of the router's :func:`~mildroute.losses.functional.deferral_loss`,
+            from 0; above 1 only for margins that are close:
+            ``(tau - 1) * max(margins) < min(margins)``.
 
     Returns:
         Posterior, shape (n, p), rows sum to 1; with equal margins ``softmax((2 - tau) * scores /
@@ -64,7 +65,7 @@ def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
 def log_posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
     """Return the logarithm of :func:`posterior`.
 
-    It keeps experts apart whose probability is too small for a float.
+    This form distinguishes experts whose probabilities are too small for a float.
 
     Example:
         >>> log_posterior(torch.tensor([[0.0, -200.0, -400.0]]), torch.ones(3))
@@ -76,11 +77,11 @@ def log_posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tenso
 def choose(
     scores: Tensor, margins: Tensor, *, decision: Decision = "consistent", tau: float = 1.0
 ) -> Tensor:
-    """The expert that should answer each row; ties go to the highest index, as in the paper.
+    """Return the expert that should answer each row; ties go to the highest index.
 
     Args:
         scores: Router outputs, shape (n, p).
-        margins: The margins of its loss, shape (p,), positive.
+        margins: Margins of the router's loss, shape (p,), positive.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score).
         tau: As in :func:`posterior`.
 
@@ -98,13 +99,13 @@ def choose(
 def rank(
     scores: Tensor, margins: Tensor, *, decision: Decision = "consistent", tau: float = 1.0
 ) -> Tensor:
-    """Experts of each row from best to worst; the first column is :func:`choose`.
+    """Return the experts of each row from best to worst; the first column is :func:`choose`.
 
     Experts whose posterior is too small to distinguish are ranked by their scores.
 
     Args:
         scores: Router outputs, shape (n, p).
-        margins: The margins of its loss, shape (p,), positive.
+        margins: Margins of the router's loss, shape (p,), positive.
         decision: As in :func:`choose`.
         tau: As in :func:`posterior`.
 
@@ -123,7 +124,7 @@ def rank(
 
 
 def chosen_costs(costs: Tensor, choice: Tensor) -> Tensor:
-    """Cost of the chosen expert on each row: its mean is the deferral loss.
+    """Return the cost of the chosen expert on each row; the mean is the deferral loss.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -144,9 +145,10 @@ def chosen_costs(costs: Tensor, choice: Tensor) -> Tensor:
 
 
 def _utilities(scores: Tensor, margins: Tensor, decision: Decision, tau: float) -> Tensor:
-    """What is compared.
+    """Return the values to compare.
 
-    Scores where they order the experts as the posterior does, its logarithm elsewhere.
+    These are the scores if they order the experts as the posterior does, and otherwise its
+    logarithm.
     """
     if decision not in get_args(Decision):
         raise ArgumentError(
@@ -187,9 +189,9 @@ def _decode(scores: Tensor, margins: Tensor, tau: float, *, log: bool) -> Tensor
 
 
 def _check_decodable(tau: float, margins: Sequence[float]) -> None:
-    """Above tau = 1 the loss is bounded.
+    """Raise an error if tau is above 1 and the margins are too far apart.
 
-    With margins too far apart it has no minimizer that could be decoded.
+    Above tau = 1 the loss is bounded, and with such margins it has no minimizer to decode.
     """
     if (tau - 1) * max(margins) >= min(margins):
         raise ArgumentError(
@@ -199,9 +201,9 @@ def _check_decodable(tau: float, margins: Sequence[float]) -> None:
 
 
 def _normalize(log_masses: Tensor, *, log: bool) -> Tensor:
-    """Softmax of each row, or its logarithm.
+    """Return the softmax of each row, or its logarithm.
 
-    For rows as short as these several times faster than torch's own.
+    For rows as short as these it is several times faster than torch's own.
     """
     below_best = log_masses - log_masses.amax(dim=1, keepdim=True)
     masses = below_best.exp()
@@ -210,12 +212,12 @@ def _normalize(log_masses: Tensor, *, log: bool) -> Tensor:
 
 
 def _log_masses(scores: Tensor, margins: Tensor, tau: float) -> Tensor:
-    """Logarithm of the posterior up to a constant of each row.
+    """Return the logarithm of the posterior up to a constant for each row.
 
-    The chain S may stay in its best state for longer than a float can count, so what is solved is
-    its jump chain, which never stays: from each state it goes to the best one with probability at
+    The chain S may stay in its best state for longer than a float can count, so its jump chain is
+    solved instead, which never stays: from each state it goes to the best one with probability at
     least 1 / (p - 1), so the system is well conditioned for scores of any size. The time spent in a
-    state, 1 / (1 - S[k, k]), comes in afterwards as a logarithm.
+    state, 1 / (1 - S[k, k]), is added afterwards as a logarithm.
     """
     inverse = 1 / margins
     best, home = scores.max(dim=1, keepdim=True)
@@ -233,9 +235,9 @@ def _log_masses(scores: Tensor, margins: Tensor, tau: float) -> Tensor:
 
 
 def _visits_between_returns(jumps: Tensor, home: Tensor) -> Tensor:
-    """Expected visits of each state from one visit of ``home`` to the next.
+    """Return the expected visits of each state between two visits of ``home``.
 
-    Proportional to the stationary distribution.
+    They are proportional to the stationary distribution.
 
     Args:
         jumps: Probability of the jump from column k to row j, shape (n, p, p), columns sum to 1;

@@ -37,20 +37,20 @@ __all__ = [
 ]
 
 
-# A loss as a module that remembers its arguments.
+# A loss as a module that stores its arguments.
 
 
-# Any function of scores and rewards; a loss of your own needs nothing else.
+# Any function of scores and rewards; a custom loss needs nothing else.
 Loss: TypeAlias = Callable[..., Tensor]
 
 
 class LossModule(nn.Module):
     """A loss function with its arguments.
 
-    Tensors among them move with the module and are saved with it.
+    Tensor arguments move with the module and are saved with it.
 
     Args:
-        function: A loss of :mod:`mildroute.losses.functional`, or one of your own.
+        function: A loss of :mod:`mildroute.losses.functional`, or a custom one.
         arguments: Keyword arguments that each call passes on.
 
     Example:
@@ -74,7 +74,7 @@ class LossModule(nn.Module):
                 self.register_buffer(name, value)
 
     def forward(self, scores: Tensor, rewards: Tensor) -> Tensor:
-        """Call the function with the remembered arguments."""
+        """Call the function with the stored arguments."""
         return self.function(scores, rewards, **self.plain, **self._buffers)
 
     def extra_repr(self) -> str:
@@ -83,20 +83,20 @@ class LossModule(nn.Module):
         return ", ".join([getattr(self.function, "__name__", repr(self.function)), *plain])
 
 
-# How a loss of each row becomes the number that is minimized.
+# Reductions of the losses of rows to the number that is minimized.
 
 
-# ``"mean"`` is the weighted mean where row weights are given.
+# ``"mean"`` is the weighted mean if there are row weights.
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) -> Tensor:
-    """Weigh and reduce the losses of the rows.
+    """Weight and reduce the losses of the rows.
 
     Args:
         losses: Loss of each row, shape (n,).
-        weights: Weight of each row, shape (n,), or none for equal weights.
-        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` adds up, ``"none"`` keeps
+        weights: Weight of each row, shape (n,), or `None` for equal weights.
+        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` sums, ``"none"`` keeps
             the rows.
 
     Returns:
@@ -120,8 +120,8 @@ def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) ->
 # Surrogates of the deferral loss: convex or smooth functions of the scores that a router can be
 # trained on.
 #
-# All take scores and rewards of shape (n, p), optional row weights and a reduction, and compute
-# in at least float32 whatever the autocast says.
+# All take scores and rewards of shape (n, p), optional row weights and a reduction, and compute in
+# at least float32 regardless of autocast.
 
 
 def deferral_loss(
@@ -133,10 +133,10 @@ def deferral_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Surrogate of the cost paid by the chosen expert; the paper's MILD loss at tau = 1.
+    """Return the surrogate of the chosen expert's cost; the paper's MILD loss at tau = 1.
 
-    ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j stands inside the
-    comp-sum function for every tau, which is tighter than the paper's outer sum
+    The loss is ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j is
+    inside the comp-sum function for every tau, which is tighter than the paper's outer sum
     (:func:`pairwise_loss`) and equal to it for two experts. Differing margins move the minimizer:
     decide with :func:`mildroute.losses.decision.posterior`, not with the largest score.
 
@@ -171,11 +171,12 @@ def pairwise_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The paper's comp-sum loss with an outer sum.
+    """Return the paper's comp-sum loss with an outer sum.
 
-    ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
+    The loss is ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
 
-    Costs p^2 a row. Arguments as in :func:`deferral_loss`, to which it is equal for two experts.
+    It takes p^2 operations per row. Arguments are as in :func:`deferral_loss`, which it equals for
+    two experts.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.0, 0.0]])
@@ -203,10 +204,10 @@ def hinge_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Hinge surrogate: ``sum_k w_k * max(0, 1 - (f_k - max_{j != k} f_j) / rho_k)``.
+    """Return the hinge loss ``sum_k w_k * max(0, 1 - (f_k - max_{j != k} f_j) / rho_k)``.
 
-    Arguments as in :func:`deferral_loss`. It bounds the deferral loss but, like every multi-class
-    hinge, is not consistent.
+    Arguments are as in :func:`deferral_loss`. The loss bounds the deferral loss but, like every
+    multi-class hinge, is not consistent.
 
     Example:
         >>> hinge_loss(torch.tensor([[3.0, 1.0]]), torch.ones(1, 2), torch.tensor([1.0, 2.0]))
@@ -223,11 +224,11 @@ def hinge_loss(
 def tdef_loss(
     scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """TDEF (Mao et al., 2023).
+    """Return the TDEF loss (Mao et al., 2023).
 
-    The logistic deferral loss with all margins 1, meant for complement rewards.
+    It is the logistic deferral loss with all margins 1, meant for complement rewards.
 
-    Arguments as in :func:`deferral_loss`.
+    Arguments are as in :func:`deferral_loss`.
 
     Example:
         >>> tdef_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.5]]))
@@ -241,9 +242,9 @@ def tdef_loss(
 def cross_entropy(
     scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Cross-entropy on the winner of each row, ties split equally; forgets by how much it won.
+    """Return the cross-entropy on the winner of each row, ties split, ignoring its winning margin.
 
-    Arguments as in :func:`deferral_loss`.
+    Arguments are as in :func:`deferral_loss`.
 
     Example:
         >>> cross_entropy(torch.zeros(1, 2), torch.tensor([[0.9, 0.1]]))
@@ -261,7 +262,7 @@ def weighted_cross_entropy(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross-entropy on the winner, each expert weighted by ``sum(m) / (p * m_k)``.
+    """Return the cross-entropy on the winner, experts weighted by ``sum(m) / (p * m_k)``.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -292,14 +293,14 @@ def ldam_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """LDAM (Cao et al., 2019) on the winner.
+    """Return LDAM (Cao et al., 2019) on the winner.
 
-    Cross-entropy of ``s * scores``, the winner's score lowered by its margin first.
+    It is the cross-entropy of ``s * scores`` after the winner's score is lowered by its margin.
 
     Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
 
     Args:
-        scores: Router outputs, shape (n, p); LDAM's authors use cosines.
+        scores: Router outputs, shape (n, p); the authors of LDAM use cosines.
         rewards: Rewards, shape (n, p); the largest of a row wins, ties are split equally.
         counts: How often each expert wins on the training set, shape (p,); zeros count as half of
             the smallest positive one.

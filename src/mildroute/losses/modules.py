@@ -39,24 +39,24 @@ __all__ = [
 
 
 # Margins by name. ``"theory"`` are the paper's, from its own m_k; ``"winner_counts"`` are the same
-# with m_k counted as wins; ``"uniform"`` are 1 for each expert.
+# with wins as m_k; ``"uniform"`` are 1 for each expert.
 MarginChoice: TypeAlias = Literal["theory", "winner_counts", "uniform"]
 
 
 class MILDLoss(nn.Module):
     """The paper's deferral loss: rewards from the costs, and a confidence margin for each expert.
 
-    ``sum_k w_k * log sum_j exp((f_j - f_k) / rho_k)``, where w are the rewards of a row. With
-    one-hot rewards, the paper's case C(x) = 1, this is the IMMAX loss for imbalanced classes
-    (Cortes et al., 2025).
+    The loss is ``sum_k w_k * log sum_j exp((f_j - f_k) / rho_k)``, where w are the rewards of a
+    row. With one-hot rewards, the paper's case C(x) = 1, this is the IMMAX loss for imbalanced
+    classes (Cortes et al., 2025).
 
-    Where margins differ, the largest score is not the best choice, even at the minimum. Decide with
+    If margins differ, the largest score is not the best choice, even at the minimum. Decide with
     ``choose(scores, loss.margins)``.
 
     Args:
         margins: Margin of each expert, shape (p,), positive.
         reward: ``"sum"``, the paper's; ``"complement"`` or ``"gap"``.
-        reward_scale: Largest cost that the complement reward can meet; ignored by the others.
+        reward_scale: Largest cost that the complement reward can represent; ignored by the others.
         tau: Member of the comp-sum family; 1 is the logistic loss of the paper.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -129,7 +129,7 @@ class MILDLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Name the margins, the reward and tau."""
+        """Describe the margins, the reward and tau."""
         return f"margins={_rounded(self.margins)}, reward={self.reward!r}, tau={self.tau:g}"
 
 
@@ -162,15 +162,15 @@ class TDEFLoss(nn.Module):
         return tdef_loss(scores, rewards, weights=weights, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        """Name the scale of the rewards."""
+        """Describe the scale of the rewards."""
         return f"reward_scale={self.reward_scale:g}"
 
 
 class CrossEntropyLoss(nn.Module):
     """Cross-entropy on the cheapest expert of each row, ties split equally.
 
-    It takes costs, not labels as ``torch.nn.CrossEntropyLoss`` does, and forgets by how much the
-    cheapest expert won.
+    The loss takes costs, not labels as ``torch.nn.CrossEntropyLoss`` does, and ignores by how much
+    the cheapest expert won.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -190,10 +190,10 @@ class CrossEntropyLoss(nn.Module):
 
 
 class LDAMLoss(nn.Module):
-    """LDAM (Cao et al., 2019) on the cheapest expert of each row: rare winners must win by more.
+    """LDAM (Cao et al., 2019) on the cheapest expert: rare winners must win by a larger margin.
 
     Args:
-        counts: How often each expert wins on the training rows, shape (p,).
+        counts: Number of training rows that each expert wins, shape (p,).
         s: Scale of the scores.
         max_margin: Margin of the rarest winner.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -245,23 +245,24 @@ class LDAMLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Name the scale and the largest margin."""
+        """Describe the scale and the largest margin."""
         return f"s={self.s:g}, max_margin={self.max_margin:g}"
 
 
 class CostSensitiveLoss(nn.Module):
-    """The loss of the paper's general algorithm: every confusion has a cost c(x, k, j) of its own.
+    """The loss of the paper's general algorithm, with its own cost c(x, k, j) for every confusion.
 
-    ``max_{j != k} c(x, k, j) * Psi((f_k - f_j) / rho_k)`` for a row with the label k. Add a squared
-    norm of the weights, such as the weight decay of an optimizer, to have the paper's algorithm.
+    The loss is ``max_{j != k} c(x, k, j) * Psi((f_k - f_j) / rho_k)`` for a row with the label k.
+    Add a squared norm of the weights, such as the weight decay of an optimizer, to get the paper's
+    algorithm.
 
     Args:
         margins: Margin of each label, shape (p,), positive.
-        costs: c(k, j) where it does not depend on the row, shape (p, p); None if ``forward`` is
-            given the costs of each row. Defaults to None.
+        costs: c(k, j) if it does not depend on the row, shape (p, p); `None` (the default) if
+            ``forward`` receives the costs of each row.
         psi: ``"comp-sum"`` or ``"hinge"``.
         tau: Member of the comp-sum family; 1 is logistic.
-        form: ``"max"``, or ``"smooth"`` for the paper's bound of the maximum.
+        form: ``"max"``, or ``"smooth"`` for the paper's bound on the maximum.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
@@ -318,7 +319,7 @@ class CostSensitiveLoss(nn.Module):
                 ``"uniform"``, 1 for each label; or p positive numbers.
             psi: ``"comp-sum"`` or ``"hinge"``.
             tau: Member of the comp-sum family; 1 is logistic.
-            form: ``"max"``, or ``"smooth"`` for the paper's bound of the maximum.
+            form: ``"max"``, or ``"smooth"`` for the paper's bound on the maximum.
             reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         """
         counts = torch.bincount(labels, minlength=costs.shape[-1]).double()
@@ -338,7 +339,7 @@ class CostSensitiveLoss(nn.Module):
             scores: Outputs, shape (n, p).
             labels: Label k of each row, shape (n,).
             costs: c(x, k, j) of the row's label, shape (n, p), or of every label, shape (n, p, p);
-                None takes the costs that do not depend on the row.
+                `None` uses the costs that do not depend on the row.
             weights: Weight of each row, shape (n,).
         """
         if costs is None:
@@ -363,7 +364,7 @@ class CostSensitiveLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Name the margins and the function of the margin."""
+        """Describe the margins and the function of the margin."""
         psi = self.psi if self.psi == "hinge" else f"{self.psi}, tau={self.tau:g}"
         return f"margins={_rounded(self.margins)}, psi={psi}, form={self.form!r}"
 

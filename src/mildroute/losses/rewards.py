@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 
-# Rewards: what a row's costs say in favor of each expert.
+# Rewards: the evidence of a row's costs in favor of each expert.
 #
-# For any constant m of a row, ``sum_k (m - c_k) * 1[choice != k]`` is the cost of the choice plus
-# a constant, so all three rewards have the deferral loss as their target. Their surrogates
-# differ: see each function.
+# For any constant m of a row, ``sum_k (m - c_k) * 1[choice != k]`` is the cost of the choice plus a
+# constant, so all three rewards have the deferral loss as their target. Their surrogates differ:
+# see each function.
 
 
 # Name of a reward.
@@ -38,9 +38,9 @@ Reward: TypeAlias = Literal["sum", "complement", "gap"]
 
 
 def sum_rewards(costs: Tensor) -> Tensor:
-    """Reward of an expert: the summed costs of all others (the paper's Lemma 1).
+    """Return the reward of each expert: the summed costs of all others (the paper's Lemma 1).
 
-    For more than two experts it is close to uniform and acts like strong label smoothing.
+    For more than two experts the rewards are close to uniform and act like strong label smoothing.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p), not negative.
@@ -58,9 +58,9 @@ def sum_rewards(costs: Tensor) -> Tensor:
 
 
 def complement_scale(costs: Tensor) -> float:
-    """The constant that brings costs below 1: the largest cost, and at least 1.
+    """Return the constant that scales costs to at most 1: the largest cost, and at least 1.
 
-    Fix it on the training set and keep it with the router, so that rewards mean the same on every
+    Fix it on the training set and store it with the router, so that rewards mean the same on every
     row.
 
     Example:
@@ -74,10 +74,10 @@ def complement_scale(costs: Tensor) -> float:
 
 
 def complement_rewards(costs: Tensor, scale: float) -> Tensor:
-    """Reward of an expert: one minus its cost over ``scale`` (the paper's Lemma 2, used by TDEF).
+    """Return rewards of one minus the cost over ``scale`` (the paper's Lemma 2, used by TDEF).
 
     Args:
-        costs: Cost of each expert on each row, shape (n, p), none above ``scale``.
+        costs: Cost of each expert on each row, shape (n, p), at most ``scale``.
         scale: The constant of :func:`complement_scale`.
 
     Returns:
@@ -100,9 +100,10 @@ def complement_rewards(costs: Tensor, scale: float) -> Tensor:
 
 
 def gap_rewards(costs: Tensor) -> Tensor:
-    """Reward of an expert: the row's largest cost minus its own.
+    """Return the reward of each expert: the row's largest cost minus its own.
 
-    Not negative for any real costs; a row on which all experts cost the same gets no weight at all.
+    Rewards are not negative for any real costs; a row on which all experts cost the same has no
+    weight.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -121,12 +122,12 @@ def gap_rewards(costs: Tensor) -> Tensor:
 
 
 def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> Tensor:
-    """Rewards by name.
+    """Return rewards by name.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
         reward: ``"sum"``, ``"complement"`` or ``"gap"``.
-        scale: Needed by ``"complement"`` alone: the constant of :func:`complement_scale`.
+        scale: The constant of :func:`complement_scale`, required by ``"complement"`` only.
 
     Returns:
         Rewards, shape (n, p).
@@ -149,7 +150,7 @@ def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> 
 
 
 def winner_targets(rewards: Tensor) -> Tensor:
-    """Share of each expert in winning a row: 1 for the single best one, ties split equally.
+    """Return shares in winning a row: 1 for the single best expert, ties split equally.
 
     Args:
         rewards: Rewards (or negated costs), shape (n, p); the largest wins.
@@ -175,20 +176,20 @@ def _refuse_negative(costs: Tensor) -> None:
         )
 
 
-# Confidence margins: by how much each expert should win, from how many labels it has.
+# Confidence margins: how clearly each expert should win, given its number of labels.
 #
 # The paper draws an input and then a label k from p(k | x), which is proportional to the rewards,
 # and m_k is the number of rows with the label k. :func:`reward_mass` is the expected count.
-# :func:`winner_counts` gives each row to its winner alone. That is the same for one-hot rewards,
+# :func:`winner_counts` assigns each row to its winner alone. That is the same for one-hot rewards,
 # and far from it for the sum reward, under which every expert is a likely label of every row.
 
 
 def winner_counts(costs: Tensor) -> Tensor:
-    """Count how often each expert is the best one; a tie counts equally for all who share it.
+    """Count how often each expert is the best one; tied experts share the row equally.
 
-    An alternative to :func:`reward_mass`, the paper's m_k. Unlike that, it does not depend on the
-    reward. Theory margins of winner counts with the sum reward and the largest score choose wrongly
-    as soon as one expert wins much more often than another: see the page on margins.
+    This is an alternative to :func:`reward_mass`, the paper's m_k, and unlike it does not depend on
+    the reward. Theory margins of winner counts with the sum reward and the largest score choose
+    wrongly as soon as one expert wins much more often than another: see the page on margins.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -207,8 +208,8 @@ def reward_mass(rewards: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the paper's m_k: ``sum_i rewards[i, k] / sum_j rewards[i, j]``.
 
     The paper labels each row with one expert, drawn in proportion to the row's rewards. This is the
-    expected number of rows with each label. A row without any reward has no label, and no weight in
-    the loss either: it counts for no expert.
+    expected number of rows with each label. A row without any reward has no label and no weight in
+    the loss, so it counts for no expert.
 
     Args:
         rewards: Rewards, shape (n, p), not negative.
@@ -237,8 +238,8 @@ def feature_norms(features: Tensor, rewards: Tensor) -> Tensor:
     """Return the norm bounds X_k: the largest feature norm among the rows that may carry label k.
 
     A row may carry the label k if it has a reward for k. Under the sum reward nearly every row does
-    for every expert, so a linear router has equal X_k, and :func:`theory_margins` may leave them
-    out. They differ where rewards are zero, or where each expert has features of its own.
+    for every expert, so a linear router has equal X_k, and :func:`theory_margins` may ignore them.
+    They differ if rewards are zero, or if each expert has its own features.
 
     Args:
         features: Features of each row, shape (n, d), with the 1 of an intercept if there is one.
@@ -273,7 +274,7 @@ def _check_matrix(rewards: Tensor) -> None:
 def smoothed_win_counts(counts: Tensor) -> Tensor:
     """Replace each count of zero by half of the smallest positive one.
 
-    So margins and class weights stay positive and finite; if all counts are zero, all become 1.
+    Margins and class weights thus stay positive and finite. If all counts are zero, all become 1.
     """
     wins = counts > 0
     if not bool(wins.any()):
@@ -302,11 +303,11 @@ def theory_margins(
         exponent: Power of the counts; 1/3 is the paper's.
         scale: Sum of the margins before the offset.
         offset: Added to each margin; a large one makes them nearly equal.
-        norms: Norm bound X_k of each expert's features, shape (p,), such as
-            :func:`feature_norms`; defaults to equal ones, as a linear router has them.
-        distinct: Number of experts with a margin of their own, those of the largest
-            ``m_k X_k^2``. All others share one margin, as the paper suggests for many experts: that
-            of their mean, which is the best shared one. None gives every expert its own.
+        norms: Norm bound X_k of each expert's features, shape (p,), such as :func:`feature_norms`;
+            defaults to equal ones, as for a linear router.
+        distinct: Number of experts with their own margin, those of the largest ``m_k X_k^2``. All
+            others share one margin, as the paper suggests for many experts: that of their mean,
+            which is the best shared one. `None` gives every expert its own.
 
     Returns:
         Margins, shape (p,), positive and finite.
