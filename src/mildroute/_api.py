@@ -1,7 +1,7 @@
-"""What people call first: ``fit``, ``compare``, ``evaluate`` and ``describe`` on data of any form.
+"""The entry points ``fit``, ``compare``, ``evaluate`` and ``describe``, for data in any form.
 
 Data are a pandas or polars DataFrame, an Arrow table, a dict of columns, a list of dicts, a path or
-a ``CostTable``. Columns are named, or guessed and said.
+a ``CostTable``. Columns are named by the caller, or inferred and reported.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from mildroute.routers.frontier.target import Target, TargetKind
 
 @dataclass(frozen=True)
 class Route:
-    """Who should answer an input, and why.
+    """The expert that should answer an input, and why.
 
     Attributes:
         expert: Name of the expert that should answer.
-        score: Score to expect of it, or none where the router cannot tell.
-        dollars: Dollars to expect of its answer, or none.
+        score: Expected score of that expert, or `None` if the router cannot estimate it.
+        dollars: Expected dollars of its answer, or `None`.
         why: One sentence.
-        margin: How sure that is: what this expert is expected to be worth beyond the next best,
-            in score after the price of both; near 0 either will do. None without expected scores.
-        ranking: Names of all experts, from the first to be asked to the last.
+        margin: Confidence of the choice: the expert's expected score beyond the next best, after
+            the price of both. Near 0 either will do. `None` without expected scores.
+        ranking: Names of all experts, in the order in which to ask them.
 
     Example:
         >>> Route("small", 0.9, 0.001, "it is cheaper.", 0.8, ("small", "large")).expert
@@ -54,13 +54,13 @@ class Route:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class FitResult(FittedRouter):
-    """A fitted router, what it saves, and what can be done with it.
+    """A fitted router with its savings and the methods that use it.
 
     Attributes:
-        table: The rows it was fitted on.
-        notes: How the data were read, in sentences.
-        read_options: What was said of columns, prices and units, which ``evaluate`` takes for other
-            rows.
+        table: The rows that the router was fitted on.
+        notes: Sentences on how the data were read.
+        read_options: Columns, prices and units as the caller specified them, which ``evaluate``
+            reuses for other rows.
 
     Example:
         >>> texts = [(f"add {n} 1", 1) for n in range(120)]
@@ -77,15 +77,15 @@ class FitResult(FittedRouter):
 
     @property
     def plot(self) -> FitPlots:
-        """Pictures: ``plot.frontier()``, ``shares()``, ``calibration()`` and ``savings()``."""
+        """The plots ``frontier()``, ``shares()``, ``calibration()`` and ``savings()``."""
         return FitPlots(self, self.table)
 
     def route(self, text: str, *, request_id: str | None = None) -> Route:
-        """Which expert should answer a text; the gateway decides the same.
+        """Return the expert that should answer a text; the gateway decides the same.
 
         Args:
             text: The input.
-            request_id: Seeds the coin of an operating point that mixes two; by default the text.
+            request_id: Seeds the random draw of a mixed operating point; defaults to the text.
         """
         if not isinstance(text, str):
             raise ArgumentError(
@@ -113,9 +113,9 @@ class FitResult(FittedRouter):
         return own - max(worth, default=own)
 
     def evaluate(self, data: Any, **given: Any) -> router_evaluation.RouterEvaluation:
-        """Measure the router on other rows; arguments as for :func:`evaluate`.
+        """Measure the router on other rows, with the arguments of :func:`evaluate`.
 
-        Columns and prices are those of the fit where nothing else is said.
+        Columns and prices default to those of the fit.
         """
         known = dict(self.read_options)
         if isinstance(data, CostTable):
@@ -127,7 +127,7 @@ class FitResult(FittedRouter):
         return save_router(self.router, folder, card=self.card(self.table))
 
     def __str__(self) -> str:
-        """The savings in a sentence, how the point was chosen, and what to know."""
+        """Return the savings in a sentence, how the point was chosen, and any warnings."""
         shares = ""
         if self.point is not None:
             named = sorted(
@@ -179,28 +179,28 @@ def fit(
     missing: str = "raise",
     **options: Any,
 ) -> FitResult:
-    """Fit a router on a table of what experts scored and cost, and say what it saves.
+    """Fit a router on a table of scores and costs of experts, and report its savings.
 
     Args:
         data: A pandas or polars DataFrame, an Arrow table, a dict of columns, a list of dicts, a
             path, or a ``CostTable``.
-        input: Column of the texts; by default it is guessed, and the notes tell which.
-        scores: Columns of scores, 1 is right and 0 is wrong: a list, or the column of each expert.
-        prices: Of each expert, dollars per call, the column that holds them, or (input, output)
+        input: Text column; by default it is inferred, and the notes say which.
+        scores: Score columns, where 1 is right and 0 is wrong: a list, or the column of each
+            expert.
+        prices: For each expert, dollars per call, the column that holds them, or (input, output)
             dollars per million tokens; or a ``PriceList``, or the path of one.
         quality: Share of the best single expert's score to keep at the lowest bill, such as 0.95.
-        budget: Dollars per 1,000 queries to get the best score for.
-        target: Either of them as a :class:`~mildroute.routers.frontier.target.Target`.
-        missing: What a missing score means: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
+        budget: Dollars per 1,000 queries, for which to get the best score.
+        target: Quality or budget as a :class:`~mildroute.routers.frontier.target.Target`.
+        missing: Meaning of a missing score: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
         options: Further arguments of the fit: ``encoder``, ``router``, ``thorough``, ``n_jobs``,
-            ``seed``, ``judge``, ``progress``, ``cascade``, ``answer_characters``, ``baseline``
-            (the expert whose bill is paid today) and ``order``; and of
-            reading: ``experts``, ``score_scale``, ``latency_unit`` and ``output_tokens``, as for
-            ``CostTable.from_any``.
+            ``seed``, ``judge``, ``progress``, ``cascade``, ``answer_characters``, ``baseline`` (the
+            expert whose bill is paid today) and ``order``; and of reading: ``experts``,
+            ``score_scale``, ``latency_unit`` and ``output_tokens``, as for ``CostTable.from_any``.
 
     Returns:
-        The router with its operating point; printed, it is the sentence on savings.
+        The router with its operating point; printing it shows the sentence on savings.
 
     Example:
         >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
@@ -230,11 +230,11 @@ def compare(
     target: Target | None = None,
     **options: Any,
 ) -> comparison.Comparison:
-    """Fit each router on the same rows of a table and measure it on the same other rows.
+    """Fit each router on the same rows of a table and measure it on the same held-out rows.
 
     Args:
         data: As for :func:`fit`.
-        routers: Estimators by name; by default MildRouter and what it is usually compared with.
+        routers: Estimators by name; defaults to MildRouter and its usual competitors.
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
@@ -274,7 +274,7 @@ def evaluate(
     target: Target | None = None,
     **options: Any,
 ) -> router_evaluation.RouterEvaluation:
-    """Measure a router on rows that it has not learned from, deciding as the gateway does.
+    """Measure a router on rows that it was not trained on, deciding as the gateway does.
 
     Args:
         router: A fitted router, the result of :func:`fit`, or the folder of a stored one.
@@ -282,9 +282,9 @@ def evaluate(
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
-        quality: Decide by this instead of the stored operating point; nothing is fitted again.
-        budget: Likewise.
-        target: Likewise.
+        quality: Decide by this quality instead of the stored operating point, without refitting.
+        budget: Decide by this budget instead, likewise.
+        target: Decide by this target instead, likewise.
         options: Further arguments of :func:`mildroute.evaluation.evaluate`: ``price_weight`` and
             ``seed``; and of reading, as for :func:`fit`.
 
@@ -313,14 +313,14 @@ def describe(
     price_weight: float = 0.0,
     **options: Any,
 ) -> summary.TableSummary:
-    """What a table holds, and what routing could gain on it at most.
+    """Describe a table, and the maximum that routing could gain on it.
 
     Args:
         data: As for :func:`fit`.
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
-        price_weight: What a dollar is worth in errors.
+        price_weight: Number of errors that a dollar is worth.
         options: Further arguments of ``CostTable.from_any``.
 
     Example:
@@ -332,13 +332,13 @@ def describe(
 
 
 def _read_options(options: dict[str, Any], *others: str) -> dict[str, Any]:
-    """Take the arguments of reading out of further arguments."""
+    """Remove the reading options from further arguments and return them."""
     names = ("experts", "score_scale", "latency_unit", "output_tokens", *others)
     return {name: options.pop(name) for name in names if name in options}
 
 
 def _target(given: Any, **named: float | None) -> Any:
-    """The one target among those that were given, or none."""
+    """Return the one target among the arguments, or `None`."""
     kinds: dict[str, TargetKind] = {"quality": "quality", "budget": "budget"}
     wanted = {name: value for name, value in named.items() if value is not None}
     if len(wanted) + (given is not None) > 1:

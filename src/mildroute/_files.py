@@ -1,4 +1,4 @@
-"""Files: locks, whole writes, reads with bounds, and file systems of URLs."""
+"""Files: locks, atomic writes, bounded reads, and file systems of URLs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from typing import Any
 
 from mildroute.exceptions import ArtifactError, MissingExtraError, TableError
 
-# Seconds between two looks at a lock.
+# Seconds between two attempts to get a lock.
 _LOOK = 0.05
 
 
 def lock_now(file: int) -> bool | None:
-    """Lock an open file; false if another process holds the lock, none without such locks.
+    """Lock an open file.
 
-    Closing the file lifts the lock, and so does the end of the process.
+    Return false if another process holds the lock, and `None` if the file system has no such locks.
+    Closing the file releases the lock, and so does the end of the process.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # some network file systems have none
+    except OSError:  # some network file systems have no locks
         return None
     return True
 
 
 @contextmanager
 def try_lock(path: str | Path) -> Iterator[bool]:
-    """Whether a file could be locked; it stays locked inside the context."""
+    """Yield whether a file could be locked; it stays locked inside the context."""
     file = os.open(path, os.O_RDONLY)
     try:
         yield lock_now(file) is True
@@ -46,10 +47,10 @@ def try_lock(path: str | Path) -> Iterator[bool]:
 
 @contextmanager
 def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, after waiting for it.
+    """Hold the lock of a file, waiting for it if necessary.
 
     Raises:
-        TableError: Another process held it all the time.
+        TableError: Another process held the lock the whole time.
     """
     file = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
     end = time.monotonic() + seconds
@@ -69,7 +70,7 @@ def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a path beside; what was written there replaces ``path`` if nothing fails."""
+    """Provide a temporary path next to ``path``, which it replaces if nothing fails."""
     beside = path.with_name(f".{path.name}.partial")
     try:
         yield beside
@@ -82,7 +83,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def read_file(folder: Path, name: str, *, limit: int) -> bytes:
-    """Bytes of a regular file of at most ``limit`` bytes that lies in a folder."""
+    """Return the bytes of a regular file in a folder, of at most ``limit`` bytes."""
     try:
         home = folder.resolve(strict=True)
         path = (home / name).resolve(strict=True)
@@ -108,7 +109,7 @@ def read_file(folder: Path, name: str, *, limit: int) -> bytes:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Names of what lies in a folder; none where it does not exist."""
+    """Return the names in a folder; empty if it does not exist."""
     try:
         return {path.name for path in folder.iterdir()}
     except FileNotFoundError:
@@ -122,9 +123,9 @@ def names_in(folder: Path) -> set[str]:
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files next to the folder, flush them to disk, then rename.
 
-    A reader finds the old folder or the new, never a mixture.
+    A reader finds the old folder or the new one, never a mixture.
 
-    What the folder held before is deleted; while it is replaced there is a moment without either.
+    Previous content of the folder is deleted; during the swap there is a moment without either.
     """
     try:
         target = folder.resolve()
@@ -185,24 +186,24 @@ def _reason(broken: Exception) -> str:
 
 
 def cache_folder(name: str) -> Path:
-    """A folder of this package in the user's cache; it is not made here."""
+    """Return this package's folder in the user's cache, without creating it."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "mildroute" / name
 
 
 def one_line(error: BaseException) -> str:
-    """An error of another library as one short line."""
+    """Return an error of another library as one short line."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= 300 else text[:300] + "..."
 
 
 def without_credentials(text: str) -> str:
-    """A text with URLs in it, without what stands before their hosts: pyarrow takes keys there."""
+    """Strip everything before the host from URLs in a text, because pyarrow takes keys there."""
     return re.sub("//[^/@ ]*@", "//", text)
 
 
 def open_location(target: str | Path) -> tuple[Any, str]:
-    """A pyarrow file system and the path in it, for a path or a URL."""
+    """Return a pyarrow file system and the path in it, for a path or a URL."""
     import pyarrow.fs as pafs
 
     target = str(target).removeprefix("file://")
@@ -213,7 +214,7 @@ def open_location(target: str | Path) -> tuple[Any, str]:
 
 
 def open_filesystem(url: str) -> tuple[Any, str, Any]:
-    """A pyarrow file system for a URL, the path in it, and fsspec's search by pattern or none.
+    """Return a pyarrow file system for a URL, the path in it, and fsspec's glob or `None`.
 
     The file system is fsspec's if the package of the scheme is installed, else pyarrow's own.
     """

@@ -12,29 +12,29 @@ from mildroute.exceptions import ArgumentError
 
 
 def text_digest(text: str, size: int = 16) -> str:
-    """Digest of a text in so many bytes, as hexadecimal digits; half surrogates are no obstacle."""
+    """Return a digest of a text as hexadecimal digits; unpaired surrogates are accepted."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
-# Versions of experts: a short hash of all that changes answers or their price.
+# Versions of experts: a short hash of everything that changes answers or their price.
 
 
 _LENGTH = 12
 
 
 def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> str:
-    """The version of an expert.
+    """Return the version of an expert.
 
-    Equal numbers count as equal however they are written, and so do mappings in another order.
+    Equal numbers count as equal however they are written, and so do mappings in a different order.
 
     Args:
         kind: Kind of the expert.
-        parts: All that changes its answers or their price, as JSON could hold it.
-        version: What its owner calls the version; it goes in front of the hash and does not replace
+        parts: Everything that changes the expert's answers or their price, as JSON could hold it.
+        version: The owner's name for the version. It goes in front of the hash and does not replace
             it, so that a forgotten change of this text never mixes answers of two prompts.
 
     Returns:
-        Twelve hexadecimal digits, behind the owner's word if there is one.
+        Twelve hexadecimal digits, after the owner's version if there is one.
     """
     try:
         text = json.dumps([kind, version, _plain(parts)], sort_keys=True, allow_nan=False)
@@ -48,7 +48,7 @@ def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> st
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it; equal numbers are written alike."""
+    """Return a value as JSON can hold it, with equal numbers written alike."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -58,16 +58,16 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Versions of judges: a number for how they read, and a hash of their settings.
+# Versions of judges: a number for how they read answers, and a hash of their settings.
 
 
 def version_of(judge: Any, reading: int) -> str:
-    """The version of a judge that is a dataclass; its name does not count.
+    """Return the version of a judge that is a dataclass, regardless of its name.
 
     Args:
         judge: The judge, whose fields are its settings; a judge or expert among them counts with
             its own name and version.
-        reading: Raised whenever the judge reads an answer otherwise than before.
+        reading: A number to raise whenever the judge reads an answer differently than before.
     """
     settings = {
         field.name: getattr(judge, field.name)

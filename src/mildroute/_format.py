@@ -11,14 +11,14 @@ import numpy as np
 
 from mildroute.exceptions import ArtifactError, ShapeError
 
-# Numbers of things in words.
+# Counts of things in words.
 
 
 def pluralize(count: int, thing: str) -> str:
-    """So many of a thing.
+    """Return a count with its noun.
 
     Returns:
-        The number with thousands set apart, and the thing in singular or plural.
+        The number with thousands separators, and the noun in singular or plural.
     """
     if count == 1:
         return f"1 {thing}"
@@ -26,7 +26,7 @@ def pluralize(count: int, thing: str) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of a table in plain text: the first column is text, the others are numbers.
+    """Return a plain-text table whose first column is text and whose others are numbers.
 
     Example:
         >>> print(text_table(["expert", "score"], [["small", "0.71"], ["large", "0.9"]]))
@@ -45,11 +45,11 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-# Names of experts where the caller gives them, and plain numbers where not.
+# Names of experts from the caller, or else plain numbers.
 
 
 def names_of(experts: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """The names, one per expert, checked against their number."""
+    """Return the names, one per expert, after checking their number."""
     if experts is None:
         return tuple(f"expert_{index}" for index in range(count))
     if len(experts) != count:
@@ -65,16 +65,16 @@ _DEEPEST = 16
 
 
 def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
-    """Return a value as JSON can hold it.
+    """Return a value in a form that JSON can hold.
 
     Dataclasses and mappings become dicts, tuples and arrays become lists, NaN and infinity become
-    None.
+    `None`.
 
     Args:
         value: The value.
-        path: Where the value stands, for messages. With a path it goes into a stored file and is
-            checked: numbers that JSON does not know become strings, long arrays their shape,
-            estimators their name, and anything else is an error.
+        path: Position of the value, for error messages. With a path, the value is meant for a
+            stored file and is checked: numbers that JSON does not know become strings, long arrays
+            become their shape, estimators become their name, and anything else is an error.
         depth: Number of containers around the value.
     """
     if path is not None and depth > _DEEPEST:
@@ -121,9 +121,9 @@ _LARGEST_IN_FULL = 1e9
 
 
 def format_number(number: float, form: str) -> str:
-    """A number in a form of ``str.format``, without the minus sign of what rounds to zero.
+    """Format a number with ``str.format``, dropping the minus sign of what rounds to zero.
 
-    "none" for what has no value, and 90,000 for what the form would write as 9e+04.
+    Return "none" for a missing value, and 90,000 if the format would produce 9e+04.
     """
     if math.isnan(number):
         return "none"
@@ -136,12 +136,12 @@ def format_number(number: float, form: str) -> str:
 
 
 def as_dollars(amount: float) -> str:
-    """Cents for a dollar and above, two significant digits below."""
+    """Format dollars: cents for a dollar and above, two significant digits below."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}"
 
 
 def as_score(score: float) -> str:
-    """Two decimals, or three if the third is not zero."""
+    """Format a score with two decimals, or three if the third is not zero."""
     return f"{score:.3f}".removesuffix("0")

@@ -1,7 +1,7 @@
 """Append-only files of JSON lines, and Parquet files made from them.
 
-When ``append`` returns, a line survives the death of the process, though not the loss of power. The
-writer holds a lock on its file, which the system lifts when the process ends, however it ends: a
+When ``append`` returns, a line survives the death of the process, though not a power failure. The
+writer holds a lock on its file, which the system releases when the process ends, however it ends: a
 file that is not locked is finished.
 """
 
@@ -21,15 +21,15 @@ from typing import Any
 from mildroute._files import lock_now, open_location
 from mildroute.exceptions import ArgumentError, TableError
 
-# Suffixes of a file as it is written, and of one that was compacted.
+# Suffixes of a file as it is written, and of a compacted file.
 LINES, TABLE = ".jsonl", ".parquet"
 OPENING = ".opening"
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 1000
-# Seconds between two checks that the file is still there; one takes about 10 us, as a line does.
+# Seconds between two checks that the file still exists; one takes about 10 us, like writing a line.
 _LOOK_INTERVAL = 1.0
-# Seconds without a lost line after which the next one is told again.
+# Seconds without a lost line after which the next one is reported again.
 _WARN_INTERVAL = 10.0
 
 
@@ -38,7 +38,7 @@ class JsonlFile:
 
     Args:
         path: A new file; it is locked until it is closed.
-        permissions: Of the file.
+        permissions: Permissions of the file.
     """
 
     def __init__(self, path: Path, *, permissions: int = 0o644) -> None:
@@ -49,13 +49,13 @@ class JsonlFile:
             os.close(file)
             beside.unlink()
             raise FileExistsError(path)
-        # Under its name it is never seen unlocked, else a reader might take it for finished.
+        # The file never appears unlocked under its name, or a reader might consider it finished.
         beside.rename(path)
         self._start(path, file)
 
     @classmethod
     def resume(cls, path: Path) -> JsonlFile:
-        """Append to a file, new or not, without a lock; an incomplete last line is removed."""
+        """Append to a new or existing file without a lock; remove an incomplete last line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         found = cls.__new__(cls)
         found._start(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644))
@@ -74,7 +74,7 @@ class JsonlFile:
         self.is_cut = False
 
     def append(self, *lines: bytes) -> None:
-        """Write lines, given without their ends, all or none.
+        """Write lines, without their newlines; either all of them or nothing.
 
         Raises:
             OSError: They could not be written. ``is_cut`` says that a part of them is in the file.
@@ -91,22 +91,22 @@ class JsonlFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file is still the one of its path, as far as can be seen."""
+        """Return whether the file is still the one at its path, as far as can be determined."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
             return False
-        except OSError:  # it may be there: the folder cannot be read, or a network disk is late
+        except OSError:  # it may exist: the folder is unreadable, or a network disk is slow
             return not self.is_removed
         return os.path.samestat(found, os.fstat(self._file))
 
     @property
     def is_removed(self) -> bool:
-        """Whether it has no path any longer, so that no reader finds it."""
+        """Return whether the file has no path any longer, so that no reader finds it."""
         return os.fstat(self._file).st_nlink == 0
 
     def close(self) -> None:
-        """Close the file and lift its lock; what is appended later fails."""
+        """Close the file and release its lock; later appends fail."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -116,7 +116,7 @@ class WriteAheadLog(JsonlFile):
     """A new file of entries, each written before the work continues.
 
     Args:
-        folder: Its folder; the file gets a unique name.
+        folder: Folder of the file, which gets a unique name.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -136,16 +136,16 @@ class WriteAheadLog(JsonlFile):
 
 
 class JsonlWriter:
-    """The growing file of one process in a folder; after some lines a new one begins.
+    """The growing file of one process in a folder; a new one begins after some lines.
 
-    For one thread. If a line cannot be written, it is counted as lost and the caller continues: a
-    request must not fail with its log. A warning is given when lines begin to be lost, and not for
-    each of them.
+    Use it from one thread. A line that cannot be written is counted as lost and the caller
+    continues: a request must not fail because of its log. A warning is issued when lines begin to
+    be lost, not for every lost line.
 
     Args:
-        folder: Its folder, which is made.
-        rows: Lines of a file.
-        clock: Nanoseconds since 1970, for names of files.
+        folder: Folder of the file; it is created.
+        rows: Number of lines per file.
+        clock: Returns nanoseconds since 1970, for names of files.
     """
 
     def __init__(
@@ -171,16 +171,17 @@ class JsonlWriter:
 
     @property
     def path(self) -> Path:
-        """The file that grows now."""
+        """Return the current file."""
         return self._file.path
 
     def append(self, line: bytes) -> tuple[str, int] | None:
-        """Write one line, given without its end.
+        """Write one line, without its newline.
 
-        If someone has moved or removed the file, a new one begins, within a second.
+        If someone has moved or removed the file, a new one begins within a second.
 
         Returns:
-            Stem of the file that has it, and the byte at which it ends there; none if it is lost.
+            Stem of the file with the line and the byte at which the line ends; `None` if it is
+            lost.
         """
         try:
             self._replace_if_gone()
@@ -206,13 +207,13 @@ class JsonlWriter:
         return end
 
     def close(self) -> None:
-        """End the file; one without a line is removed. What is appended later is lost."""
+        """End the file, and remove it if it is empty. Later appends are lost."""
         if not self._file.lines:
             self.path.unlink(missing_ok=True)
         self._file.close()
 
     def _opened(self) -> JsonlFile:
-        """A new file; names that are taken are passed over."""
+        """Return a new file, skipping names that are taken."""
         for attempt in range(_TRIES):
             path = self.folder / f"{self._clock() + attempt:020d}-{os.getpid()}{LINES}"
             with contextlib.suppress(FileExistsError):
@@ -222,10 +223,10 @@ class JsonlWriter:
     def _replace_if_gone(self) -> None:
         """Begin a new file if the old one was moved or removed.
 
-        If there can be none, a moved one grows on.
+        If that fails, a moved file keeps growing.
 
         Raises:
-            OSError: There can be none, and the old one was removed.
+            OSError: No file could be created, and the old one was removed.
         """
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_INTERVAL
@@ -243,7 +244,7 @@ class JsonlWriter:
             raise OSError(errno.ENOENT, "its file was removed, and no new one can be made")
 
     def _rotate(self) -> bool:
-        """Begin a new file; if there can be none now, the old one grows on."""
+        """Begin a new file; if that fails, the old one keeps growing."""
         try:
             fresh = self._opened()
         except (OSError, ArgumentError):
@@ -256,17 +257,17 @@ class JsonlWriter:
 def read_rows(
     folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """Rows of all files of a folder, oldest file first, tidied or not; or of a URL, as shipped.
+    """Yield the rows of all files in a folder or at a URL, oldest file first.
 
-    A folder that is not there has none.
+    Files may be compacted or not. A missing folder has no rows.
 
-    The last line of a file may have been cut off by the death of its writer, or may be half written
-    yet: it is left out. Other lines that cannot be read are an error.
+    The last line of a file may have been cut off by the death of its writer, or may be half
+    written: it is skipped. Other unreadable lines are an error.
 
     Args:
-        folder: Where.
-        columns: Those that are wanted; a row of lines has all of them anyway.
-        since: Files not changed since then, in seconds since 1970, are passed over.
+        folder: Folder or URL of the files.
+        columns: Columns to read; rows from JSON lines have all columns anyway.
+        since: Skip files not changed since this time, in seconds since 1970.
     """
     if "://" in str(folder):
         yield from _of_objects(str(folder), columns)
@@ -276,18 +277,18 @@ def read_rows(
             if path.stat().st_mtime < since:
                 continue
             yield from read_file(path, columns)
-        except FileNotFoundError:  # it was tidied a moment ago
+        except FileNotFoundError:  # it was compacted a moment ago
             yield from read_file(path.with_suffix(TABLE), columns)
 
 
 def check_log(folder: str | Path) -> None:
-    """A TableError if a log is neither a folder nor a URL."""
+    """Raise a TableError if a log is neither a folder nor a URL."""
     if "://" not in str(folder) and not Path(folder).is_dir():
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
 
 
 def log_part(folder: str | Path, name: str) -> str | Path:
-    """A folder within that of a log, which may be a URL."""
+    """Return a folder within that of a log, which may be a URL."""
     if "://" not in str(folder):
         return Path(folder) / name
     address, mark, options = str(folder).partition("?")
@@ -295,9 +296,9 @@ def log_part(folder: str | Path, name: str) -> str | Path:
 
 
 def log_files(folder: str | Path) -> list[Path]:
-    """Files of a folder, oldest first.
+    """Return the files of a folder, oldest first.
 
-    A file that is there in both forms was tidied, and only its removal was not reached.
+    A file that exists in both forms was compacted, and only its removal did not happen.
     """
     folder = Path(folder)
     names = (
@@ -310,7 +311,7 @@ def log_files(folder: str | Path) -> list[Path]:
 
 
 def read_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    r"""Rows of one file, by its suffix."""
+    r"""Yield the rows of one file, by its suffix."""
     return _of_table(path, path.name, columns) if path.suffix == TABLE else _of_lines(path)
 
 

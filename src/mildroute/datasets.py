@@ -1,7 +1,7 @@
 """Real cost tables that ship with the package or download on demand.
 
-One from nothing but scikit-learn, handwritten digits and three classifiers of different price; one
-that is downloaded, exam questions and four LLMs.
+One needs only scikit-learn: handwritten digits and three classifiers with different prices. The
+other is downloaded: exam questions and four LLMs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mildroute.exceptions import TableError
 __all__ = ["DOLLARS_PER_1000", "digits_table", "load_mmlu_pro"]
 
 
-# What each classifier is said to cost; the scores are real, the prices are made up.
+# The prices of the classifiers are made up; the scores are real.
 DOLLARS_PER_1000 = {"tree": 0.1, "linear": 1.0, "svm": 10.0}
 
 
 def digits_table(seed: int = 0) -> CostTable:
-    """1,797 digits, each read by three classifiers that have not seen it.
+    """Return 1,797 digits, each read by three classifiers that were not trained on it.
 
     Returns:
         A table whose inputs are the 64 gray levels as text; the group is the digit.
@@ -50,7 +50,7 @@ def digits_table(seed: int = 0) -> CostTable:
 
 
 def _answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
-    """What each classifier says of rows in the folds that it was not trained on."""
+    """Return each classifier's answers to rows in the folds that it was not trained on."""
     from sklearn.linear_model import RidgeClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.svm import SVC
@@ -73,8 +73,8 @@ _MMLU_PRO = (
     "https://raw.githubusercontent.com/TIGER-AI-Lab/MMLU-Pro/"
     "f418b116db00b065c2aea046518d8fcf74d39872/eval_results/"
 )
-# Of each expert: the name of its file, its SHA-256, and its list price of mid-2024 in dollars per
-# million tokens, approximate.
+# For each expert: the name of its file, its SHA-256, and its approximate list price of mid-2024 in
+# dollars per million tokens.
 _ANSWERS: dict[str, tuple[str, str, float]] = {
     "Llama-3.1-8B": (
         "Meta-Llama-3_1-8B-Instruct",
@@ -107,16 +107,16 @@ def load_mmlu_pro(
     url: str = _MMLU_PRO,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> CostTable:
-    """About 12,000 exam questions of MMLU-Pro, each answered by four LLMs.
+    """Return about 12,000 exam questions of MMLU-Pro, each answered by four LLMs.
 
-    The answers are downloaded once, 15 MB in all, from where the authors of MMLU-Pro published them
+    The answers are downloaded once, 15 MB in total, from the repository of the MMLU-Pro authors
     (Apache-2.0; Wang et al., 2024), and checked by their digests. Scores are real; dollars are list
     prices of mid-2024 times the length of question and answer.
 
     Args:
-        folder: Where downloads are kept; by default a folder in the user's cache.
-        url: Where they are; a mirror must have the same files.
-        progress: Called with files read, files in all and the name of the next one.
+        folder: Folder that keeps downloads; defaults to a folder in the user's cache.
+        url: Location of the files; a mirror must have the same files.
+        progress: Called with the number of files read, their total and the name of the next one.
 
     Returns:
         A table whose group is the subject.
@@ -156,12 +156,12 @@ def _question(row: dict[str, Any]) -> str:
 
 
 def _downloaded(folder: Path, name: str, url: str, digest: str) -> bytes:
-    """The bytes of a file, from the folder or from the network; only such as have the digest."""
+    """Return the bytes of a file, from the folder or the network, after checking their digest."""
     path = folder / name
     if path.exists() and hashlib.sha256(data := path.read_bytes()).hexdigest() == digest:
         return data
     try:
-        # Any scheme is fine: the digest decides what is taken.
+        # Any scheme is fine: the digest decides what is accepted.
         with urlopen(url + name, timeout=60) as response:  # noqa: S310  # nosec B310
             data = bytes(response.read(_MOST_BYTES))
     except (URLError, OSError, ValueError) as error:

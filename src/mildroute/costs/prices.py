@@ -38,7 +38,7 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars per million input and output tokens.
+    """The dollars per million input and output tokens.
 
     Args:
         input: Price of input tokens.
@@ -106,7 +106,7 @@ class Price:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of experts on a date, with their source.
+    """The prices of experts on a date, with their source.
 
     Attributes:
         prices: Price of each expert.

@@ -326,7 +326,7 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class MatchedColumns:
-    """Canonical names of the columns of a source.
+    """The canonical names of the columns of a source.
 
     Attributes:
         names: Canonical name of each column that has another name; `None` if it is not read.

@@ -109,7 +109,7 @@ _HEAD = 256
 
 
 class WinCounts:
-    """Sums over rows that determine all shares and means.
+    """The sums over rows that determine all shares and means.
 
     An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; tied experts
     share the win equally. The oracle chooses a winner, and the cheapest one if several tie.
@@ -231,7 +231,7 @@ class ExpertSummary:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """Contents of a table, and what routing could gain on it.
+    """The contents of a table, and what routing could gain on it.
 
     Attributes:
         rows: Number of rows n.

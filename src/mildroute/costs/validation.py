@@ -80,7 +80,7 @@ _SENTENCES: dict[str, Callable[[int], str]] = {
 
 @dataclass
 class RepairLog:
-    """Counts of each kind of repair."""
+    """The counts of each kind of repair."""
 
     notes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Deep routers.
 
-Any Hugging Face sequence or image classifier, trained end to end with the deferral loss; its labels
-are the experts.
+A deep router is any Hugging Face sequence or image classifier, trained end to end with the deferral
+loss. Its labels are the experts.
 """
 
 from __future__ import annotations

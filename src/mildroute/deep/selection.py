@@ -1,4 +1,4 @@
-"""What a network is trained with: reward, size of margins, optimizer.
+"""The objective of a network: reward, size of margins, optimizer.
 
 Held-out deferral loss decides between full trainings.
 """
@@ -29,23 +29,24 @@ __all__ = [
 
 REWARDS = ("gap", "complement", "sum")
 
-# The sum reward is nearly uniform, (2, 1, 1) where one of three experts is right, so that its
-# scores differ by little more than log 2 times the margins; margins of 5, the largest of the
-# paper's tuning, give them the range that the other rewards have with 1. Measured on SVHN, experts
-# 70/20/10, seed 100, test cost of a small ResNet by margins: gap 1 0.150, 5 0.177; complement 5
-# 0.179; sum 1 0.154, 2 0.141, 5 0.116, 10 0.138. Short trainings cannot screen: after two of five
-# epochs all chose the best single expert.
+# The sum reward is nearly uniform, (2, 1, 1) if one of three experts is right, so its scores differ
+# by little more than log 2 times the margins. Margins of 5, the largest in the paper's tuning, give
+# them the range that the other rewards have with 1. Measured on SVHN, experts 70/20/10, seed 100,
+# test cost of a small ResNet by margins: gap 1 0.150, 5 0.177; complement 5 0.179; sum 1 0.154, 2
+# 0.141, 5
+# 0.116, 10 0.138. Short trainings cannot screen: after two of five epochs all chose the best single
+# expert.
 _NARROW, _WIDE = 1.0, 5.0
 
 T = TypeVar("T")
 
 
 class Objective(NamedTuple):
-    """What a network is trained for.
+    """The training objective of a network.
 
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
-        margin: Margin of every expert, or none where margins are given.
+        margin: Margin of every expert, or `None` if margins were set.
     """
 
     reward: str
@@ -54,10 +55,10 @@ class Objective(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSelection(Generic[T]):
-    """The objective that was taken.
+    """The selected objective.
 
     Args:
-        tried: Every training as columns: ``reward``, ``margin`` (none where margins are given) and
+        tried: Every training as columns: ``reward``, ``margin`` (`None` if margins were set) and
             ``mean_cost`` on held-out rows.
     """
 
@@ -68,20 +69,21 @@ class ModelSelection(Generic[T]):
 
 
 def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> list[Objective]:
-    """The objectives to choose from.
+    """Return the objectives to choose from.
 
-    What is not ``"cv"`` is not searched, and what teaches the same is there once.
+    Only parameters set to ``"cv"`` are searched, and equivalent objectives appear once.
 
-    Where both are searched these are today's three kinds of routers: the gap reward and TDEF's
-    complement with margins of 1, and the sum with margins of 5, to which the paper's tuning comes.
+    If both are searched, the objectives are the three common kinds of routers: the gap reward and
+    TDEF's complement with margins of 1, and the sum with margins of 5, which the paper's tuning
+    selects.
 
     Args:
         costs: Costs of the training rows, shape (n, p).
         reward: ``"cv"`` or the name of a reward.
-        margins: ``"cv"``, or anything else for margins that are given.
+        margins: ``"cv"``, or anything else for margins that were set.
 
     Returns:
-        Objectives; the first one is taken where nothing can be chosen.
+        Objectives; the first one is used if there is nothing to choose by.
     """
     given = not isinstance(margins, str) or margins != "cv"
     if reward != "cv":
@@ -101,20 +103,20 @@ def select(
     costs: Matrix,
     weights: NDArray[np.float64] | None = None,
 ) -> ModelSelection[T]:
-    """Train for every objective and take the one of lowest deferral loss on held-out rows.
+    """Train for every objective and select the lowest deferral loss on held-out rows.
 
-    Of equals the first is taken.
+    Ties go to the first objective.
 
     Args:
-        objectives: Those to choose from, at least one.
-        train: Trains a network for an objective from the start. Returns the utilities of the
-            held-out rows, shape (h, p), and whatever the caller wants to keep of the network.
-        costs: Costs of the held-out rows, shape (h, p); without any the first objective alone is
-            trained.
-        weights: Weight of each of them, shape (h,), or none.
+        objectives: The objectives to choose from, at least one.
+        train: Trains a network for an objective from scratch. Returns the utilities of the held-out
+            rows, shape (h, p), and anything that the caller wants to keep of the network.
+        costs: Costs of the held-out rows, shape (h, p). If empty, only the first objective is
+            trained. trained.
+        weights: Weight of each held-out row, shape (h,), or `None`.
 
     Returns:
-        The objective taken with what its training gave; of the others only figures are kept.
+        The selected objective with the result of its training; of the others only figures are kept.
     """
     tried = objectives if len(costs) else objectives[:1]
     paid: list[float] = []
@@ -122,7 +124,7 @@ def select(
     for objective in tried:
         utilities, trained = train(objective)
         paid.append(_mean_cost(utilities, costs, weights))
-        # One network in addition to the one in training, however many objectives there are.
+        # At most one network besides the one in training, however many objectives there are.
         best = best if best and paid[-1] >= min(paid[:-1]) else [trained]
     taken = tried[int(np.argmin(paid))]
     columns: dict[str, list[Any]] = {
@@ -134,9 +136,9 @@ def select(
 
 
 def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective]:
-    """Leave out objectives that are another one in other units.
+    """Drop objectives that equal another one in different units.
 
-    Gap and sum are, for two experts of which one is always free.
+    Gap and sum are equal for two experts of which one is always free.
     """
     found: dict[Objective, Matrix] = {}
     for objective in objectives:
@@ -150,7 +152,7 @@ def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective
 
 
 def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | None) -> float:
-    """Deferral loss of what utilities choose; not a number without rows."""
+    """Return the deferral loss of what utilities choose; NaN without rows."""
     if not len(costs):
         return float("nan")
     return float(np.average(chosen_costs(costs, argmax_last(utilities)), weights=weights))
@@ -171,22 +173,21 @@ def _reason(
     return f"{name}: {'as given' if len(objectives) == 1 else 'for lack of held-out rows'}"
 
 
-# Optimizer, learning rate and decay where their user leaves them open: by whether a network knows
-# something already.
+# Default optimizer, learning rate and decay, by whether a network has been trained before.
 
 
-# Untrained networks get what the ledger's are trained with. Measured on SVHN, experts 70/20/10,
-# seed 100, a small ResNet, five epochs, test cost: Adam with decay in the gradient 0.133, AdamW at
-# the same rate 0.167.
+# Untrained networks get the settings of the paper's reproduction. Measured on SVHN, experts
+# 70/20/10, seed 100, a small ResNet, five epochs, test cost: Adam with decay in the gradient 0.133,
+# AdamW at the same rate 0.167.
 _RATES = {True: 1e-3, False: 5e-5}
 _DECAYS = {"adam": 1e-3, "adamw": 0.01}
 
 
 class Optimizer(NamedTuple):
-    """How the weights of a network move.
+    """The optimizer of a network's weights.
 
     Args:
-        name: ``"adam"``, with decay as a part of the gradient, or ``"adamw"``.
+        name: ``"adam"``, with the decay added to the gradient, or ``"adamw"``.
     """
 
     name: Literal["adam", "adamw"]
@@ -195,12 +196,12 @@ class Optimizer(NamedTuple):
 
 
 def is_untrained(model: Any) -> bool:
-    """Whether a network starts from random weights.
+    """Return whether a network starts from random weights.
 
-    It has batch norms, and none of them has seen a batch.
+    It does if it has batch norms and none of them has seen a batch.
 
-    The weights of a network without batch norms, as most for texts, do not tell; it counts as
-    trained.
+    The weights of a network without batch norms, such as most for texts, do not show whether they
+    are trained; such a network counts as trained.
     """
     seen = [part for part in model.modules() if getattr(part, "running_mean", None) is not None]
     return bool(seen) and all(
@@ -212,14 +213,14 @@ def is_untrained(model: Any) -> bool:
 def optimizer_for(
     model: Any, name: Literal["auto", "adam", "adamw"], rate: float | None, decay: float | None
 ) -> Optimizer:
-    """What a network is trained with; what is given is taken.
+    """Return the optimizer of a network; explicit settings take precedence.
 
     Args:
-        model: The network as it starts.
+        model: The network before training.
         name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else
             AdamW.
-        rate: Learning rate, or none: 1e-3 for a network with random weights, else 5e-5.
-        decay: Weight decay, or none: 1e-3 with Adam, 0.01 with AdamW.
+        rate: Learning rate; defaults to 1e-3 for a network with random weights, else 5e-5.
+        decay: Weight decay; defaults to 1e-3 with Adam, 0.01 with AdamW.
     """
     untrained = is_untrained(model)
     chosen: Literal["adam", "adamw"] = name if name != "auto" else "adam" if untrained else "adamw"

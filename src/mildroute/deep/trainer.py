@@ -34,30 +34,30 @@ __all__ = [
 ]
 
 
-# Columns of a data set beside the inputs of the model: costs of each row, p floats, and a weight,
+# Columns of a data set besides the inputs of the model: costs of each row, p floats, and a weight,
 # which may be missing.
 COSTS, WEIGHTS = "costs", "weights"
 
 
 class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
-    """Fine-tunes any sequence or image classifier as a router; its labels are the experts.
+    """A trainer of any sequence or image classifier as a router; its labels are the experts.
 
-    A data set has the inputs of the model and a column ``costs``, p floats a row; a column
-    ``weights`` weighs rows and is best given a mean of 1. Evaluation gives ``eval_deferral_loss``,
-    the mean cost of the experts chosen, beside ``eval_best_single`` and ``eval_oracle``. Margins,
-    reward and decision are written into the config of the model.
+    A data set has the inputs of the model and a column ``costs``, p floats per row. An optional
+    column ``weights`` weights rows and should have a mean of 1. Evaluation reports
+    ``eval_deferral_loss``, the mean cost of the chosen experts, beside ``eval_best_single`` and
+    ``eval_oracle``. Margins, reward and decision are written into the config of the model.
 
     Args:
-        arguments: Those of ``transformers.Trainer``, as keywords: ``model``, ``args``,
+        arguments: Keyword arguments of ``transformers.Trainer``: ``model``, ``args``,
             ``train_dataset`` and so on.
-        margins: ``"uniform"``, ``"theory"``, ``"winner_counts"`` or an array of shape (p,); None
-            takes what the model's config says, else ``"uniform"``.
-        reward: ``"gap"``, ``"complement"`` or ``"sum"``; none takes what the config says, else
+        margins: ``"uniform"``, ``"theory"``, ``"winner_counts"`` or an array of shape (p,).
+            Defaults to the model's config, else ``"uniform"``.
+        reward: ``"gap"``, ``"complement"`` or ``"sum"``. Defaults to the model's config, else
             ``"gap"``.
-        decision: ``"consistent"`` or ``"argmax"``; none takes what the config says, else
+        decision: ``"consistent"`` or ``"argmax"``. Defaults to the model's config, else
             ``"consistent"``.
-        experts: Names of the experts, or none to keep the model's labels.
-        compute_metrics: More metrics of an evaluation, or none.
+        experts: Names of the experts, or `None` to keep the model's labels.
+        compute_metrics: Additional metrics of an evaluation, or `None`.
 
     Attributes:
         deferral: The config in use.
@@ -67,7 +67,8 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         'Trainer'
     """
 
-    # Ours is the mean of a batch, so the Trainer must divide it by the batches that it accumulates.
+    # Our loss is the mean of a batch, so the Trainer must divide it by the number of accumulated
+    # batches.
     loss_is_scaled_for_ga = False
 
     def __init__(
@@ -81,7 +82,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         **arguments: Any,
     ) -> None:
         super().__init__(compute_metrics=self._with_deferral(compute_metrics), **arguments)
-        # Versions before that attribute ask this one instead.
+        # Versions without that attribute ask this one instead.
         self.model_accepts_loss_kwargs = False
         self.label_names = [COSTS]
         wanted = {"margins": margins, "reward": reward, "decision": decision}
@@ -97,7 +98,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
-        """The deferral loss of a batch, and the model's outputs where they are asked for."""
+        """Return the deferral loss of a batch, and on request the model's outputs."""
         if COSTS not in inputs:
             raise ArgumentError(
                 f"a batch must have a column {COSTS!r}, p floats a row, got {sorted(inputs)}; name"
@@ -109,7 +110,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         return (loss, outputs) if return_outputs else loss
 
     def _settled(self, wanted: dict[str, Any]) -> DeferralConfig:
-        """What was asked for, then what the model's config says, then the defaults."""
+        """Return explicit settings, else those of the model's config, else the defaults."""
         known = config_of(self.model.config)
         if known is not None and not wanted:
             return known
@@ -146,22 +147,22 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
 
 
 def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any = None) -> Any:
-    """The deferral loss of a batch, as :func:`mildroute.losses.functional.deferral_loss` has it.
+    """Return the mean :func:`mildroute.losses.functional.deferral_loss` of a batch.
 
     Args:
         logits: Scores of the network, shape (n, p).
         costs: Shape (n, p).
         deferral: Margins and reward.
-        weights: Weight of each row, shape (n,), or none. The batch is divided by its rows, not by
-            their weights: a batch of light rows must count less than one of heavy rows.
+        weights: Weight of each row, shape (n,), or `None`. The sum is divided by the number of
+            rows, not by their weights: a batch of light rows must count less than one of heavy
+            rows.
     """
     if logits.shape != costs.shape:
         raise ShapeError(
             f"costs must be {tuple(logits.shape)}, one column per label of the model, got shape"
             f" {tuple(costs.shape)}."
         )
-    # Rows of another set than the scale was fixed on may cost more; then they say nothing for that
-    # expert.
+    # Rows that the scale was not fixed on may cost more; they then give no reward to that expert.
     known = (
         costs.float().clamp(max=deferral.reward_scale)
         if deferral.reward == "complement"
@@ -173,9 +174,9 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
 
 
 def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) -> dict[str, float]:
-    """Return what the choices of a network cost.
+    """Return the cost of a network's choices.
 
-    Beside it stand the best single expert and the oracle on the same rows.
+    The best single expert and the oracle on the same rows are reported beside it.
 
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.
@@ -194,7 +195,7 @@ def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) ->
 
 
 def _column_of(dataset: Any) -> Matrix:
-    """Costs of all training rows; only margins and scales that depend on them need this pass."""
+    """Return costs of all training rows; only margins and scales that depend on them need this."""
     if dataset is None or not hasattr(dataset, "__len__"):
         raise ArgumentError(
             "theory margins and the complement reward need a training set with a length; pass"
@@ -207,41 +208,41 @@ def _column_of(dataset: Any) -> Matrix:
     )
 
 
-# What trainers read.
+# Inputs that trainers read.
 
 
 @dataclass(frozen=True)
 class TextReader:
-    """Texts as tokens."""
+    """A reader of texts as tokens."""
 
     tokenizer: Any
     max_tokens: int
 
     def rows(self, inputs: Sequence[str]) -> list[dict[str, Any]]:
-        """Tokens of each text, not padded."""
+        """Return the tokens of each text, not padded."""
         found = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
         return [
             {name: values[place] for name, values in found.items()} for place in range(len(inputs))
         ]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return rows as padded tensors, with their costs and weights where they have some.
+        """Return rows as padded tensors, with their costs and weights if they have any.
 
-        Rows are padded to the longest.
+        Rows are padded to the longest one.
         """
         tokens = [{name: row[name] for name in row if name not in (COSTS, WEIGHTS)} for row in rows]
         padded = self.tokenizer.pad(tokens, return_tensors="pt", padding_side="right")
         return {**padded, **_targets(rows)}
 
     def example(self) -> dict[str, Any]:
-        """Inputs to trace a model with."""
+        """Return inputs to trace a model with."""
         tokens = dict(self.tokenizer("one", "two", return_tensors="pt"))
         return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens}
 
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Images as pixels, prepared when they are asked for.
+    """A reader of images as pixels, which are prepared on demand.
 
     All of them at once may not fit in memory.
     """
@@ -249,28 +250,28 @@ class ImageReader:
     preparation: dict[str, Any]
 
     def rows(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """The images as they are."""
+        """Return the images unchanged."""
         return [{"image": image} for image in inputs]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Rows as tensors, with their costs and weights where they have some."""
+        """Return rows as tensors, with their costs and weights if they have any."""
         pixels = np.stack([prepared(row["image"], self.preparation) for row in rows])
         return {"pixel_values": need("torch").from_numpy(pixels), **_targets(rows)}
 
     def example(self) -> dict[str, Any]:
-        """Inputs to trace a model with."""
+        """Return inputs to trace a model with."""
         return {"pixel_values": need("torch").zeros(2, 3, *self.preparation["crop"])}
 
 
-# What turns inputs into batches.
+# Readers that turn inputs into batches.
 Reader = TextReader | ImageReader
 
 
 class CostRows:
-    """Rows with their costs as a data set for the trainer.
+    """A data set of rows with their costs for the trainer.
 
     Args:
-        weights: Weight of each row, shape (n,), or none.
+        weights: Weight of each row, shape (n,), or `None`.
     """
 
     def __init__(
@@ -281,21 +282,21 @@ class CostRows:
         self.weights = None if weights is None else weights.astype(np.float32)
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def __getitem__(self, place: int) -> dict[str, Any]:
-        """Inputs, costs and, where there are weights, the weight of a row."""
+        """Return inputs, costs and, if there are weights, the weight of a row."""
         row = {**self.rows[place], COSTS: self.costs[place]}
         return row if self.weights is None else {**row, WEIGHTS: self.weights[place]}
 
 
 def export_scores(model: Any, reader: Reader) -> NDArray[np.uint8]:
-    """A classifier as ONNX bytes whose one output is its scores.
+    """Return a classifier as ONNX bytes whose only output is its scores.
 
     Args:
         model: A sequence or image classifier of transformers.
-        reader: What it reads.
+        reader: Reader of the classifier's inputs.
 
     Returns:
         Bytes as uint8.

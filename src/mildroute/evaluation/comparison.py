@@ -85,7 +85,7 @@ BASELINES = (
 
 @dataclass(frozen=True)
 class Split:
-    """Both sides of a split, as the routers see them.
+    """The two sides of a split, as the routers see them.
 
     Attributes:
         target: A budget or a quality that each router operates at, or `None`.
@@ -418,7 +418,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Routers and baselines on the same test rows.
+    """The results of routers and baselines on the same test rows.
 
     Attributes:
         rows: One per router, then one per baseline.

@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Point:
-    """Cost and score of one way of choosing experts.
+    """The cost and score of one way of choosing experts.
 
     Attributes:
         name: Name of the expert, router or price weight that chooses.

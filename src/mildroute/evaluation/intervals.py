@@ -68,7 +68,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class BootstrapSamples:
-    """Means of columns over all rows and over each bootstrap resample.
+    """The means of columns over all rows and over each bootstrap resample.
 
     Attributes:
         names: Names of the columns.

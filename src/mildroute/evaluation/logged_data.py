@@ -25,7 +25,7 @@ _CHANCE, _THOUGHT = "propensity:", "posterior:"
 
 @dataclass(frozen=True)
 class LoggedDecisions:
-    """Logged decisions with their probabilities and the cost of each observed answer.
+    """The logged decisions with their probabilities and the cost of each observed answer.
 
     Args:
         experts: Names of the p experts.

@@ -1,8 +1,8 @@
-"""The learner: one step at a look, from a log to a router that is promoted, watched and replaced.
+"""The learner, which takes one step per look: it fits, promotes, watches and replaces routers.
 
-Before the pointer is changed, an entry of the trail says what it says and what it will say. A
-learner that is killed resumes from there: it changes the pointer if it still says the one, and
-notes the change if it says the other. So nothing is lost, and nothing is done twice.
+Before the pointer is changed, an entry of the trail records its old and its new content. A learner
+that was killed resumes from there: it changes the pointer if it still has the old content, and
+records the change if it has the new one. Nothing is thus lost, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = ["Learner"]
 _CANDIDATES = "candidates"
 _MONTH = 30 * 86400.0
 _MAX_HISTORY = 10
-# Decisions that a change of an expert is looked for in: some weeks.
+# Number of decisions searched for a change of an expert: some weeks.
 _LATEST = 20_000
 _SCORE = "score:"
 # Kinds of residuals that change together.
@@ -67,20 +67,20 @@ _SCORES = ("score", "sampled score")
 
 @dataclass(frozen=True)
 class Learner:
-    """Looks at a log, and does at most one thing at a look.
+    """A learner that reads a log and takes at most one step per look.
 
     Args:
-        state: Folder or URL of its state.
+        state: Folder or URL of the learner's state.
         log: Folder of the decision log, or the URL that it is shipped to.
         pointer: URL or path of the pointer that the gateways follow.
-        tables: Cost tables to fit on beside the log.
-        experts: Names of the experts that the gateways have, or none for all.
-        default: Expert that serves while there is no router; by default the one that served most.
+        tables: Cost tables to fit on, in addition to the log.
+        experts: Names of the experts that the gateways have, or `None` for all.
+        default: Expert that serves while there is no router; defaults to the one that served most.
         encoder: As for :func:`mildroute.fit`.
-        target: Likewise.
-        key: PEM file that signs what is published, or none.
-        plan: How much evidence each step needs.
-        clock: Seconds since 1970.
+        target: As for :func:`mildroute.fit`.
+        key: PEM file of the key that signs publications, or `None`.
+        plan: Evidence required for each step.
+        clock: Returns seconds since 1970.
 
     Example:
         >>> Learner("state", "decisions", "prod.json").plan.alpha
@@ -100,7 +100,7 @@ class Learner:
     clock: Callable[[], float] = time.time
 
     def look(self) -> dict[str, Any]:
-        """Do the next step, if there is one; the entry of the trail that tells of it."""
+        """Take the next step, if there is one, and return its entry in the trail."""
         store = Store(self.state)
         with store.locked():
             return _Look(self, store).step()
@@ -139,7 +139,7 @@ class _Look:
         return self._trail.add(event, state, self._learner.clock(), **details)
 
     def _is_expected(self, pointer: Pointer | None) -> bool:
-        """Whether the pointer is as the learner left it."""
+        """Return whether the pointer is as the learner left it."""
         state = self._state
         if state.phase == "collecting":
             return True
@@ -156,14 +156,14 @@ class _Look:
         return self._add("abandoned", then, candidate=self._state.candidate, why=why)
 
     def _act(self, event: str, after: Pointer, then: State, **details: Any) -> dict[str, Any]:
-        """Write down what is to be done, then do it."""
+        """Record a step, then take it."""
         before = pointer_or_none(self._url)
         plan: dict[str, Any] = {"before": None if before is None else before.document()}
         plan |= {"after": after.document(), "then": asdict(then), "details": details}
         return self._complete(self._add("intent", self._state, action=event, **plan))
 
     def _complete(self, intent: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what was intended, unless it is done; leave a pointer alone that others changed."""
+        """Take a recorded step unless it is done; leave a pointer alone that others changed."""
         found = pointer_or_none(self._url)
         document = None if found is None else found.document()
         if document not in (intent["before"], intent["after"]):
@@ -176,7 +176,8 @@ class _Look:
                         upload_router(folder, self._url, key=self._learner.key)
             replace_pointer(self._url, found, after)
         now, then = self._learner.clock(), State.of(intent["then"])
-        # The share counts from now on: a learner that was killed does not know since when it is so.
+        # The share counts from now on: a learner that was killed does not know since when it has
+        # applied.
         if then.stages:
             then = replace(then, stages=(*then.stages[:-1], (then.share, now)))
         if intent["before"] is None or intent["before"]["digest"] != intent["after"]["digest"]:
@@ -186,9 +187,9 @@ class _Look:
     # From a log to a candidate.
 
     def _start(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Let the pointer name a router that does what gateways do without one.
+        """Publish a pointer to a router that does what gateways do without one.
 
-        The first candidate then is a canary beside it, like all that follow.
+        The first candidate is then a canary beside that router, like all later candidates.
         """
         try:
             table = self._training_table()
@@ -212,7 +213,7 @@ class _Look:
         return self._act("started", after, self._state, default=name, why=why)
 
     def _collect(self, rows: Sequence[Row], pointer: Pointer) -> dict[str, Any]:
-        """Fit a candidate if there is enough to learn from, else say what is missing."""
+        """Fit a candidate if there is enough data, else report what is missing."""
         state = self._state
         scored = sum(row["score"] is not None or row["sample"] is not None for row in rows)
         counts = {"decisions": len(rows), "scored": scored}
@@ -253,7 +254,7 @@ class _Look:
                 )
 
     def _training_table(self) -> CostTable:
-        """Tables and log together, without what experts did before they changed."""
+        """Return tables and log together, without the rows of experts before they changed."""
         learner = self._learner
         parts = [CostTable.read(table, missing="keep").arrow for table in learner.tables]
         why = ""
@@ -280,7 +281,7 @@ class _Look:
     def _with_candidate(
         self, state: State, fitted: FittedRouter, table: CostTable, digest: str, pointer: Pointer
     ) -> State:
-        """The state in which a candidate is judged, by what is fixed before it is."""
+        """Return the state for judging a candidate, with everything that is fixed beforehand."""
         if state.fitted - state.month > _MONTH:
             state = replace(state, month=state.fitted, tested=0)
         weight = _exchange_rate(self._router(pointer.digest)) or _exchange_rate(fitted.router)
@@ -307,7 +308,7 @@ class _Look:
         return digest
 
     def _write_report(self, router: TextRouter, table: CostTable, digest: str) -> None:
-        """The report on rows of which all scores are known; the candidate has learned from them."""
+        """Write the report on fully scored rows, which the candidate was trained on."""
         from mildroute.evaluation.report import report_html
         from mildroute.evaluation.router_evaluation import evaluate
 
@@ -372,7 +373,7 @@ class _Look:
         return self._act("promoted", after, then, **told)
 
     def _watch(self, rows: Sequence[Row], pointer: Pointer) -> dict[str, Any]:
-        """Look whether a promoted router is worse than the one before, which keeps a share."""
+        """Check whether a promoted router is worse than the previous one, which keeps a share."""
         state = self._state
         later = [row for row in rows if row["time"] >= state.stages[-1][1]]
         gains, bounds = self._pair(later, state.candidate, state.previous).gains()
@@ -388,7 +389,7 @@ class _Look:
         return self._act("rolled back", _rolled_back(pointer, state.previous), then, **told)
 
     def _end(self, event: str, pointer: Pointer, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the canary away, if there is one, and collect."""
+        """Remove the canary, if there is one, and go back to collecting."""
         then = replace(self._state, phase="collecting", stages=())
         if pointer.canary is None:
             return self._add(event, then, **told)
@@ -403,7 +404,7 @@ class _Look:
     def _find_change(
         self, rows: Sequence[Row], pointer: Pointer
     ) -> tuple[str, str, float, Change] | None:
-        """Expert, kind, time and size of a change since the same router serves, or none."""
+        """Return expert, kind, time and size of a change under the current router, or `None`."""
         router = self._router(pointer.digest)
         series = residual_series(rows[-_LATEST:], router, pointer.digest, self._state)
         for (expert, kind), values in series.items():
@@ -415,9 +416,9 @@ class _Look:
     def _forget(
         self, pointer: Pointer, expert: str, kind: str, since: float, change: Change
     ) -> dict[str, Any]:
-        """Forget what an expert did before it changed; a candidate that learned from it goes.
+        """Forget an expert's rows from before its change, and drop a candidate trained on them.
 
-        A promoted router stays watched. The next fit needs no further rows but the expert's own.
+        A promoted router stays watched. The next fit needs no more rows than the expert's own.
         """
         state = self._state
         kinds = ("dollars",) if kind == "dollars" else _SCORES
@@ -446,7 +447,7 @@ def _home(digest: str) -> str:
 def _after_shadow(
     pair: RouterPair, verdict: RolloutDecision, told: dict[str, Any]
 ) -> RolloutDecision:
-    """Whether a candidate may serve requests, by what exploration says of it."""
+    """Decide by exploration whether a candidate may serve requests."""
     if pair.rows and not pair.differing:
         return RolloutDecision("drop", "it decides like the router in use")
     estimate = pair.off_policy()
@@ -459,7 +460,7 @@ def _after_shadow(
 
 
 def _without_old(arrow: Any, expert: str, since: float) -> Any:
-    """The table without what an expert did before a time: as if it could not be asked then."""
+    """Return the table without an expert's old rows, as if it could not be asked then."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -476,7 +477,7 @@ def _without_old(arrow: Any, expert: str, since: float) -> Any:
 
 
 def _repriced(arrow: Any, expert: str, since: float, ratio: float) -> Any:
-    """The table with an expert's dollars of before a time as they would be now."""
+    """Return the table with an expert's old dollars converted to current prices."""
     import pyarrow.compute as pc
 
     name = f"cost:{expert}"
@@ -488,7 +489,7 @@ def _repriced(arrow: Any, expert: str, since: float, ratio: float) -> Any:
 
 
 def _is_old(arrow: Any, since: float) -> Any:
-    """Rows of before a time; those without a time are of a table that was collected before."""
+    """Return which rows are old; rows without a time are from a table collected earlier."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -504,12 +505,12 @@ def _pointer(document: Mapping[str, Any]) -> Pointer:
 
 
 def _rolled_back(pointer: Pointer, previous: str) -> Pointer:
-    """Without the router that was bad, as ``mildroute rollout rollback`` leaves it."""
+    """Return the pointer without the bad router, as ``mildroute rollout rollback`` leaves it."""
     return Pointer(previous, history=tuple(name for name in pointer.history if name != previous))
 
 
 def _exchange_rate(router: TextRouter) -> float:
-    """Errors that a dollar is worth at a router's operating point; 0 without prices."""
+    """Return the errors that a dollar is worth at a router's operating point; 0 without prices."""
     point = point_of(router, None)
     if point is None or not isinstance(router.router_, FrontierRouter):
         return 0.0

@@ -1,4 +1,4 @@
-"""What a log says of two routers, and of the experts: gains of one over the other, residuals."""
+"""Evidence from a log: gains of one router over another, and residuals of the experts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _COLUMNS = (
     *("decision_id", "time", "router", "reason", "served_by", "attempts", "cost_usd", "text"),
     *("request_id", "conversation", "target", "look", "selected", "experts", "propensities"),
 )
-# No router decided these requests.
+# Reasons of requests that no router decided.
 _FORCED = ("pinned", "sticky")
-# Off-policy estimates of fewer answers say nothing.
+# Minimum number of answers for an off-policy estimate.
 _FEWEST_EFFECTIVE = 30.0
 
 
 def read_traffic(log: str | Path) -> list[dict[str, Any]]:
-    """Decisions of a log in the order of time, with ``score`` and ``sample``, or none of them.
+    """Return the decisions of a log by time, with ``score`` and ``sample``, or `None` for them.
 
     A sample has the scores of several experts on the request, all by one judge.
     """
@@ -54,17 +54,17 @@ def read_traffic(log: str | Path) -> list[dict[str, Any]]:
 class RouterPair:
     """Two routers on the same decisions.
 
-    Of a conversation, or of a text that comes again without an id, only the first decision counts:
-    the gateway has thrown one coin for all.
+    Only the first decision counts for each conversation, and for each text that recurs without an
+    id, because the gateway made one random draw for all of them.
 
     Args:
-        decisions: In the order of time.
+        decisions: Decisions in chronological order.
         current: The router that serves.
-        candidate: The one that gets a share.
-        digests: Of both.
-        state: Shares of the candidate and their times, price weight and highest cost.
-        settle: Seconds after a change of the share in which gateways take the new pointer; such
-            decisions do not count.
+        candidate: The router that gets a share.
+        digests: Digests of both routers.
+        state: Shares of the candidate and their times, price weight and maximum cost.
+        settle: Seconds after a change of the share during which gateways pick up the new pointer;
+            such decisions do not count.
     """
 
     decisions: Sequence[Row]
@@ -76,7 +76,7 @@ class RouterPair:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Decisions that may count."""
+        """Return the decisions that may count."""
         found: dict[str, Row] = {}
         for row in self.decisions:
             if row["text"] is not None and not row["target"] and row["reason"] not in _FORCED:
@@ -85,7 +85,7 @@ class RouterPair:
 
     @cached_property
     def choices(self) -> list[tuple[RoutedInput, RoutedInput]]:
-        """What both routers say of each row; of requests alone, whatever router decided it."""
+        """Return both routers' decisions for each row, whichever router decided it."""
         texts = [row["text"] for row in self.rows]
         if not texts:
             return []
@@ -97,14 +97,14 @@ class RouterPair:
 
     @property
     def differing(self) -> int:
-        """Rows on which they choose different experts."""
+        """Return the number of rows on which the routers choose different experts."""
         return sum(one.name != two.name for one, two in self.choices)
 
     def gains(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What the candidate saves on each decision that tells, and the bounds of these gains.
+        """Return the candidate's gain on each informative decision, and the bounds of the gains.
 
-        A sample tells what both would have cost. Of other decisions those tell that a coin gave to
-        one of the two routers.
+        A sample shows what both routers would have cost. Other decisions are informative only if a
+        random draw assigned them to one of the two routers.
         """
         found = [
             gain
@@ -127,8 +127,8 @@ class RouterPair:
         bound = state.bound / min(share, 1 - share)
         if one.name == two.name:
             return 0.0, bound
-        # The model of the router that was fitted last knows most, and has seen no decision that it
-        # is judged by.
+        # The outcome model of the router that was fitted last knows most, and has not seen the
+        # decisions that it is judged by.
         model = two if self.digests[1] == state.candidate else one
         expected = [_expected_cost(model, each.name, state.weight) for each in (one, two)]
         is_canary = row["router"] == names[1]
@@ -139,9 +139,10 @@ class RouterPair:
         return float(1 - row["score"] + self.state.weight * (row["cost_usd"] or 0.0))
 
     def off_policy(self) -> Estimate | None:
-        """The candidate's cost minus the other's by exploration alone; none if that says nothing.
+        """Return the candidate's cost minus the other's by exploration alone, or `None` if unknown.
 
-        Its interval holds at one look, so that it can drop a candidate and never promotes one.
+        The interval is valid for a single look, so the estimate can drop a candidate but never
+        promotes one.
         """
         experts = self.candidate.experts_.tolist()
         kept = [
@@ -167,7 +168,7 @@ class RouterPair:
 
 
 def _sampled_cost(row: Row, expert: str, weight: float) -> float:
-    """Cost of an expert on a sample; NaN if it is not known."""
+    """Return the cost of an expert on a sample; NaN if it is unknown."""
     sample = row["sample"]
     if sample is None or expert not in sample["experts"]:
         return math.nan
@@ -188,11 +189,11 @@ _Series = dict[tuple[str, str], list[tuple[float, float]]]
 
 
 def residual_series(rows: Sequence[Row], router: TextRouter, digest: str, state: State) -> _Series:
-    """Observed minus expected since the same router serves, by expert and kind, with its time.
+    """Return observed minus expected values under the current router, by expert and kind.
 
-    Kinds are ``"score"`` by feedback, ``"sampled score"`` by the judge of samples, and
-    ``"dollars"``, in logarithms. Of another router's decisions only samples count: it sends an
-    expert other requests.
+    Each value has its time. Kinds are ``"score"`` by feedback, ``"sampled score"`` by the judge of
+    samples, and ``"dollars"``, in logarithms. Of another router's decisions only samples count,
+    because it sends an expert different requests.
     """
     known = [row for row in rows if row["text"] is not None and row["time"] >= state.epoch]
     found: _Series = {}
@@ -222,7 +223,7 @@ def _observed(row: Row, digest: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _expectation(forecast: RoutedInput, expert: str, kind: str) -> float | None:
-    """What a router expects; of one that does not tell, all that counts is that it is the same."""
+    """Return a router's expectation; without one, any constant will do."""
     if expert not in forecast.experts:
         return None
     values = forecast.dollars if kind == "dollars" else forecast.scores

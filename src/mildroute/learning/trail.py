@@ -1,6 +1,6 @@
-"""The state of a learner: an audit trail whose last entry is all that it needs to continue.
+"""The state of a learner: an audit trail whose last entry holds everything needed to continue.
 
-Files in a folder or objects below a URL, each of which appears as a whole.
+Entries are files in a folder or objects below a URL, each written atomically.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ PHASES = ("collecting", "candidate", "watching")
 
 @dataclass(frozen=True)
 class State:
-    """What a learner knows beside the log.
+    """The knowledge of a learner besides the log.
 
     Args:
         phase: ``"collecting"``, ``"candidate"`` or ``"watching"``.
-        candidate: Digest of the router that is tried, or of the one that is watched.
+        candidate: Digest of the candidate, or of the router that is watched.
         previous: Digest of the router before the one that is watched.
-        fitted: When the candidate was fitted; it is judged by later decisions alone.
-        stages: Shares that it has had, and since when.
+        fitted: Time at which the candidate was fitted; only later decisions judge it.
+        stages: Shares of the candidate, each with the time since which it applies.
         weight: Errors that a dollar is worth in the comparison.
-        bound: Highest cost in it.
-        alpha: Error that it may take of the month's.
-        month: When the month began.
-        tested: Candidates of the month.
-        rows: Scored rows at the last fit.
-        changed: Times since which each expert is another one, by what changed.
-        repriced: By how much dollars of each expert from before a time are to be multiplied.
-        epoch: Since when the same router serves: residuals are compared since then.
+        bound: Maximum cost in the comparison.
+        alpha: The candidate's part of the month's error.
+        month: Time at which the month began.
+        tested: Number of candidates in the month.
+        rows: Number of scored rows at the last fit.
+        changed: Time of the last change of each expert, by what changed.
+        repriced: Factors by which dollars of each expert from before a time are multiplied.
+        epoch: Time since which the same router serves; residuals are compared from then on.
     """
 
     phase: str = "collecting"
@@ -71,7 +71,7 @@ class State:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> State:
-        """The state of an entry."""
+        """Return the state of an entry."""
         pairs = {name: tuple(map(tuple, document[name])) for name in ("stages", "repriced")}
         state = cls(**{**document, **pairs})
         if state.phase not in PHASES:
@@ -80,21 +80,21 @@ class State:
 
     @property
     def share(self) -> float:
-        """Of the requests that the candidate gets now; 0 in the shadow."""
+        """Return the candidate's current share of the requests; 0 in the shadow stage."""
         return self.stages[-1][0] if self.stages else 0.0
 
     def share_at(self, moment: float, settle: float) -> float:
-        """Its share at a time; 0 also while gateways take a new one."""
+        """Return the candidate's share at a time; 0 also while gateways pick up a new one."""
         past = [(share, since) for share, since in self.stages if since <= moment]
         return past[-1][0] if past and moment >= past[-1][1] + settle else 0.0
 
     def since(self, expert: str, kind: str) -> float:
-        """When what is observed of an expert has changed last."""
+        """Return the time of the last change of an expert's observations of this kind."""
         return self.changed.get(expert, {}).get(kind, 0.0)
 
 
 class Store:
-    """Files of a state, in a folder or in object storage; each appears as a whole."""
+    """The files of a state, in a folder or in object storage, each written atomically."""
 
     def __init__(self, location: str) -> None:
         self._system, self._root = open_location(location)
@@ -103,11 +103,11 @@ class Store:
             Path(self._root).mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> str:
-        """Where a file lies in its file system."""
+        """Return the path of a file in its file system."""
         return posixpath.join(self._root, name)
 
     def read(self, name: str) -> bytes | None:
-        """Content of a file, or none if there is none."""
+        """Return the content of a file, or `None` if it does not exist."""
         try:
             with self._system.open_input_stream(self.path(name)) as file:
                 return bytes(file.read())
@@ -115,7 +115,7 @@ class Store:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file as a whole."""
+        """Write a file atomically."""
         if self.is_local:
             path = Path(self.path(name))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class Store:
             stream.write(content)
 
     def names(self, folder: str) -> list[str]:
-        """Files of a folder, sorted."""
+        """Return the sorted names of the files in a folder."""
         found = self._system.get_file_info(
             pafs.FileSelector(self.path(folder), allow_not_found=True)
         )
@@ -135,7 +135,7 @@ class Store:
 
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[Path]:
-        """A folder of the state as a local one."""
+        """Provide a folder of the state as a local folder."""
         if self.is_local:
             yield Path(self.path(name))
             return
@@ -146,7 +146,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other learners off: by a lock of the system, or by a lease in object storage."""
+        """Keep other learners out, by a system lock or by a lease in object storage."""
         if self.is_local:
             with file_lock(self.path(".lock"), create=True):
                 yield
@@ -167,14 +167,14 @@ class Store:
             )
         mine = {"host": socket.gethostname(), "pid": os.getpid(), "token": token}
         self.write(_LOCK, json.dumps({**mine, "until": time.time() + _LEASE}).encode())
-        # Object storage has no locks: of two that write at the same time, the last one stays.
+        # Object storage has no locks: if two learners write at the same time, the last write stays.
         time.sleep(0.5)
         if json.loads(self.read(_LOCK) or b"{}").get("token") != token:
             raise TableError("one learner at a time may use a state, got two; run it again.")
 
 
 def _is_dead(held: Mapping[str, Any]) -> bool:
-    """Whether the process of a lease was one of this machine and is gone."""
+    """Return whether a lease belongs to a process of this machine that no longer exists."""
     if held["host"] != socket.gethostname():
         return False
     try:
@@ -185,7 +185,7 @@ def _is_dead(held: Mapping[str, Any]) -> bool:
 
 
 class Trail:
-    """The audit trail: one JSON line a file, numbered, each with the state after it."""
+    """The audit trail: one numbered JSON file per entry, each with the state after it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -207,7 +207,7 @@ class Trail:
                 ) from None
 
     def add(self, event: str, state: State, now: float, **details: Any) -> dict[str, Any]:
-        """Append an entry, which is there as a whole when this returns."""
+        """Append an entry, which is completely written when this returns."""
         self._number += 1
         entry = {"number": self._number, "time": now, "event": event, **details}
         self.last, self.state = {**entry, "state": asdict(state)}, state

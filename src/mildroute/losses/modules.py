@@ -167,7 +167,7 @@ class TDEFLoss(nn.Module):
 
 
 class CrossEntropyLoss(nn.Module):
-    """Cross-entropy on the cheapest expert of each row, ties split equally.
+    """The cross-entropy on the cheapest expert of each row, ties split equally.
 
     The loss takes costs, not labels as ``torch.nn.CrossEntropyLoss`` does, and ignores by how much
     the cheapest expert won.
@@ -190,7 +190,7 @@ class CrossEntropyLoss(nn.Module):
 
 
 class LDAMLoss(nn.Module):
-    """LDAM (Cao et al., 2019) on the cheapest expert: rare winners must win by a larger margin.
+    """The LDAM loss (Cao et al., 2019): rare winners must win by a larger margin.
 
     Args:
         counts: Number of training rows that each expert wins, shape (p,).

@@ -1,4 +1,4 @@
-"""Collect costs on a Ray cluster: the ordinary collection, once for each shard of the queries."""
+"""Collection of costs on a Ray cluster: the ordinary collection, once per shard of queries."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _QUERIES = "_queries"
 _MANIFEST = "_shards.json"
 # Columns that may name a query.
 _IDS = {"query_id", "id"}
-# Deaths of its worker that one shard survives.
+# Maximum number of worker deaths that one shard survives.
 _MAX_RETRIES = 3
-# How long to wait for other shards to stop after one has failed.
+# Seconds to wait for other shards to stop after one has failed.
 _STOP_TIMEOUT_S = 60.0
 
-# The path of an experts.yaml, or a function that makes the experts where it is called.
+# The path of an experts.yaml, or a function that creates the experts on the machine that calls it.
 Experts: TypeAlias = str | Path | Callable[[], Sequence[Expert]]
 
 
@@ -54,7 +54,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _ShardJob:
-    """Everything that a worker needs in order to collect one shard."""
+    """The inputs that a worker needs to collect one shard."""
 
     shard: _Shard
     experts: Experts
@@ -75,23 +75,24 @@ def collect_shards(
 ) -> list[CollectionResult]:
     """Collect each shard of the queries in a Ray task.
 
-    Every shard has a folder of its own below ``folder``, with the journal and the table of an
-    ordinary :func:`mildroute.collect`. Run the same call again after a kill, and only the missing
-    calls are made. If a worker dies, Ray starts its shard again and that shard resumes.
+    Every shard has its own folder below ``folder``, with the journal and the table of an ordinary
+    :func:`mildroute.collect`. Run the same call again after a crash, and only the missing calls are
+    made. If a worker dies, Ray starts its shard again and that shard resumes.
 
-    All machines must see the queries and the folder under the same paths. Experts are made on the
-    machine that calls them, so their keys are never sent: export them before Ray is started there.
+    All machines must see the queries and the folder under the same paths. Experts are created on
+    the machine that calls them, so their keys are never sent: export them before starting Ray
+    there.
 
     Args:
         queries: Parquet files, as a folder or a list of files, with a column ``query_id`` or
             ``id``; or a Ray dataset, which is first written to ``folder/_queries``.
-        experts: Path of an ``experts.yaml``, or a function that makes the experts.
-        judge: Name of a judge, or a function that makes one.
-        folder: Where the tables go. ``CostTable.read(folder)`` reads all of them.
+        experts: Path of an ``experts.yaml``, or a function that creates the experts.
+        judge: Name of a judge, or a function that creates one.
+        folder: Folder of the tables. ``CostTable.read(folder)`` reads all of them.
         max_dollars: Cap on everything ever spent in this folder. Each shard gets a part in
-            proportion to its rows, and what it does not spend is not lent to another one.
-        workers: Shards to collect at the same time; defaults to the cluster's processors. Each
-            of them takes an equal part of an expert's ``concurrency``, but at least 1.
+            proportion to its rows, and a shard's unspent dollars are not passed to another one.
+        workers: Number of shards to collect at the same time; defaults to the cluster's processors.
+            Each of them gets an equal part of an expert's ``concurrency``, but at least 1.
         progress: Called with the result of each shard as it ends.
 
     Returns:
@@ -134,7 +135,7 @@ def collect_shards(
 
 
 def _write_queries(dataset: Dataset, root: Path) -> Path:
-    """Write a dataset once: its blocks may be cut differently the next time."""
+    """Write a dataset once, because its blocks may be cut differently the next time."""
     root.mkdir(parents=True, exist_ok=True)
     target = root / _QUERIES
     if target.exists():
@@ -174,7 +175,7 @@ def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[
 
 
 def _check_manifest(root: Path, shards: Sequence[_Shard]) -> None:
-    """Refuse other shards than those of earlier runs, whose dollars would not be counted."""
+    """Raise if shards differ from those of earlier runs, whose dollars would not be counted."""
     manifest = [{"file": shard.queries.name, "rows": shard.rows} for shard in shards]
     root.mkdir(parents=True, exist_ok=True)
     path = root / _MANIFEST
@@ -209,7 +210,7 @@ def _result_of(ready: ObjectRef[CollectionResult], job: _ShardJob) -> Collection
     try:
         return ray.get(ready)
     except ray.exceptions.RayTaskError as failed:
-        # The error itself, as it would be without Ray.
+        # Raise the error itself, as it would be without Ray.
         raise failed.cause from failed
     except ray.exceptions.RayError as lost:
         raise MildrouteError(
@@ -220,7 +221,7 @@ def _result_of(ready: ObjectRef[CollectionResult], job: _ShardJob) -> Collection
 
 
 def _cancel(running: Mapping[ObjectRef[CollectionResult], int]) -> None:
-    """Interrupt the shards that are still collected; each keeps its answers."""
+    """Interrupt the shards that are still being collected; each keeps its answers."""
     for task in running:
         ray.cancel(task)
     if running:

@@ -1,4 +1,4 @@
-"""Encode the texts of a Ray dataset with a pool of actors."""
+"""Encoding of the texts of a Ray dataset with a pool of actors."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def encode_dataset(
     vector: str = "vector",
     workers: int = 2,
 ) -> Dataset:
-    """Add the vectors of a column of texts to a dataset.
+    """Add the vectors of a text column to a dataset.
 
-    Each actor holds one encoder and uses one processor. Nothing is encoded before the dataset is
+    Each actor holds one encoder and uses one processor. Nothing is encoded until the dataset is
     read: write it with ``write_parquet`` to encode once and train many times.
 
     Args:
-        dataset: Rows with a column of texts.
+        dataset: Rows with a text column.
         encoder: A fitted encoder, or the folder of a stored router that has one. Set
             ``threads=1`` on a :class:`~mildroute.encoders.SentenceEncoder`.
-        column: Name of the column of texts.
+        column: Name of the text column.
         vector: Name of the new column, a fixed-size list of 32-bit floats.
         workers: Number of actors.
 
@@ -71,7 +71,7 @@ def encode_dataset(
 
 
 class _EncodingActor:
-    """An encoder in a process of its own."""
+    """An encoder in its own process."""
 
     def __init__(self, encoder: Any, column: str, vector: str) -> None:
         self._encoder = encoder

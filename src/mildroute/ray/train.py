@@ -1,4 +1,4 @@
-"""Train a router with Ray Train on vectors that do not fit in one machine's memory."""
+"""Training of a router with Ray Train on vectors that do not fit in one machine's memory."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = ["train_router"]
 
 
 _STATE = "state.pt"
-# Deaths of a worker that a run survives.
+# Maximum number of worker deaths that a run survives.
 _MAX_FAILURES = 3
-# Batches that rows are shuffled within.
+# Number of batches within which rows are shuffled.
 _SHUFFLED_BATCHES = 16
 _WEIGHT_DECAY = 1e-4
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Turns a table into vectors and costs."""
+    """A function that turns a table into vectors and costs."""
 
     experts: tuple[str, ...]
     vector: str
@@ -89,13 +89,13 @@ def _matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Totals:
-    """Sums over all rows.
+    """The sums over all rows.
 
     Args:
         vectors: Sum of the vectors, shape (d,).
         squares: Sum of their squared entries, shape (d,).
-        mass: The paper's m_k under the reward that is trained on, shape (p,).
-        wins: How often each expert is the best one, shape (p,).
+        mass: The paper's m_k under the training reward, shape (p,).
+        wins: Number of rows on which each expert is the best one, shape (p,).
         rewards: Sum of all rewards.
     """
 
@@ -108,17 +108,17 @@ class _Totals:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Mean vector, shape (d,)."""
+        """Return the mean vector, shape (d,)."""
         return self.vectors / self.rows
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance of each entry, shape (d,)."""
+        """Return the variance of each entry, shape (d,)."""
         return np.maximum(self.squares / self.rows - self.mean**2, 0.0)
 
 
 class _TotalsOf(AggregateFnV2[Any, Any]):
-    """Everything that must be known of all rows before training, from one pass."""
+    """An aggregation of everything that training must know about all rows, in one pass."""
 
     def __init__(self, rows: _Rows, reward: Literal["gap", "sum"]) -> None:
         super().__init__("totals", zero_factory=dict, on=None, ignore_nulls=False)
@@ -161,11 +161,11 @@ def _aggregate(dataset: Dataset, rows: _Rows, reward: Literal["gap", "sum"]) -> 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What each worker needs besides its rows.
+    """The information that each worker needs besides its rows.
 
     Args:
         margins: Margins with a mean of 1, shape (p,).
-        unit: Mean sum of a row's rewards, which the loss is divided by.
+        unit: Mean sum of a row's rewards; the loss is divided by it.
         ridge: Weight of the squared norm of a linear router's weights.
     """
 
@@ -206,24 +206,24 @@ def train_router(
     approximates in memory, by Adam instead of L-BFGS. Nothing is chosen by cross-validation: fit
     that router on a sample to choose ``alpha``, the reward and the margins.
 
-    Give Ray at least one processor more than ``workers``, which reads the rows.
+    Reserve at least one processor more than ``workers`` in Ray; it reads the rows.
 
     Args:
         dataset: Rows with a column of vectors and a column ``score:<expert>`` for each expert.
         vector: Name of the column of vectors: lists of one length, or tensors.
         price_weight: How much error a dollar is worth; above 0, each expert needs a column
             ``cost:<expert>``.
-        hidden_layer_sizes: Units of each hidden layer; none for a linear router.
+        hidden_layer_sizes: Units of each hidden layer; `None` for a linear router.
         reward: ``"gap"`` or ``"sum"``.
         margins: ``"uniform"``; ``"theory"``, the paper's; ``"winner_counts"``; or p numbers.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score).
         alpha: Weight of the squared norm of a linear router, in units of the vectors' variance.
             Ignored if there are hidden layers.
-        epochs: Passes over the rows.
-        batch_size: Rows of a step of each worker.
-        learning_rate: First step of Adam, lowered to zero over the run.
+        epochs: Number of passes over the rows.
+        batch_size: Number of rows per step of each worker.
+        learning_rate: Initial step size of Adam, lowered to zero over the run.
         seed: Seed of the start and of the order of rows.
-        workers: Training processes, one processor each.
+        workers: Number of training processes, one processor each.
         run_config: Name, storage and failures of the run. Defaults to a temporary folder, which
             is enough on one machine.
 
@@ -418,11 +418,11 @@ def _load_state(checkpoint: train.Checkpoint) -> dict[str, Any]:
 def _layers_of(
     state: dict[str, torch.Tensor], plan: _Plan, unit: float
 ) -> list[NDArray[np.float64]]:
-    """Return weights (inputs, outputs) and biases in turn, for vectors as they come.
+    """Return weights (inputs, outputs) and biases in alternation, for unscaled vectors.
 
     Args:
         state: Parameters of the network on standardized vectors.
-        plan: What was trained.
+        plan: The training plan.
         unit: Mean of the margins. The network was trained with a mean of 1, and scores and margins
             scale together.
     """

@@ -25,7 +25,7 @@ _LARGEST_ROTATION = 2048
 
 @dataclass(frozen=True)
 class WhitenedFeatures:
-    """Features in their own eigenbasis; sparse and very wide features stay as they are.
+    """The features in their own eigenbasis; sparse and very wide features stay as they are.
 
     Attributes:
         columns: Centered features times ``basis``, shape (n, r); the features themselves if

@@ -179,7 +179,7 @@ _LARGEST_MARGIN_SEARCH = 50_000_000
 
 @dataclass
 class SearchSpace:
-    """Everything the search needs to try a candidate.
+    """The data and options that a search needs to try a candidate.
 
     Attributes:
         views: Features by name, each of shape (n, d).

@@ -234,7 +234,7 @@ FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "aver
 
 @dataclass(frozen=True)
 class FeatureSets:
-    """Features of the training rows by view.
+    """The features of the training rows by view.
 
     Attributes:
         vector_scale: Factor of the vector in ``"both"`` that gives it the variance of the topics.

@@ -51,7 +51,7 @@ _CHOICES = {
 
 
 class MildRouter(RouterMixin, BaseEstimator):
-    """Margin-based imbalanced learning to defer, with defaults that need no tuning.
+    """A router by margin-based imbalanced learning to defer; its defaults need no tuning.
 
     Solves the paper's regularized convex problem to optimality on raw vectors or topic features.
     Every parameter set to ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss. The

@@ -36,7 +36,7 @@ _WIDE = 2048
 
 
 class SharedRidge:
-    """Moments from which ``cost of k = (common + special_k) . x`` can be solved at any time.
+    """The moments from which ``cost of k = (common + special_k) . x`` can be solved at any time.
 
     The last column of x must be 1.
 
@@ -424,7 +424,7 @@ _CAUTION = 0.6
 
 @dataclass(frozen=True)
 class KnownExperts:
-    """Experts that were asked on all n rows of a table, as a reference for a new expert.
+    """The experts that were asked on all n rows of a table, as a reference for a new one.
 
     Their expected costs say more about a new expert than a vector does, and their residuals on a
     query help to predict the new expert's cost there.

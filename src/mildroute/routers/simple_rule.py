@@ -299,7 +299,7 @@ class _TrainingRows:
 
 @dataclass(frozen=True)
 class _Clusters:
-    """Runs of rows that share a cluster, after sorting by cluster.
+    """The runs of rows that share a cluster, after sorting by cluster.
 
     Attributes:
         starts: First row of each cluster.

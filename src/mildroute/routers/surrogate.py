@@ -405,7 +405,7 @@ class CustomLossRouter(SurrogateRouter):
 
 
 class TDEFRouter(SurrogateRouter):
-    """Two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
+    """A router by two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
 
     Args:
         reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the sum of
@@ -449,7 +449,7 @@ class TDEFRouter(SurrogateRouter):
 
 
 class CrossEntropyRouter(SurrogateRouter):
-    """Cross-entropy on the winner of each row, ties split equally, ignoring the winning margin.
+    """A router by cross-entropy on each row's winner, ties split, ignoring the winning margin.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -465,7 +465,7 @@ class CrossEntropyRouter(SurrogateRouter):
 
 
 class WeightedCrossEntropyRouter(SurrogateRouter):
-    """Cross-entropy on the winner, each expert weighted by how rarely it wins.
+    """A router by cross-entropy on the winner, each expert weighted by how rarely it wins.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -483,7 +483,7 @@ class WeightedCrossEntropyRouter(SurrogateRouter):
 
 
 class LDAMRouter(SurrogateRouter):
-    """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by a larger margin.
+    """A router by LDAM on the winners (Cao et al., 2019): rare ones must win by a larger margin.
 
     In the original, scores are cosines, multiplied by s inside the loss. Linear scores are
     unbounded, so s would only rescale alpha. Here scores are s times the original ones, and s

@@ -22,7 +22,7 @@ MOST_SEEN = 2
 
 
 class SeenAnswers(NamedTuple):
-    """Answers of all experts to some rows, as a cascade sees them.
+    """The answers of all experts to some rows, as a cascade sees them.
 
     Attributes:
         vectors: Features of each answer, shape (n, p, f).
@@ -49,7 +49,7 @@ class SeenAnswers(NamedTuple):
 
 
 class RidgeMoments(NamedTuple):
-    """First and second moments of features and targets."""
+    """The first and second moments of features and targets."""
 
     mean: NDArray[np.float64]
     covariance: Matrix
@@ -65,7 +65,7 @@ class RidgeMoments(NamedTuple):
 
 
 class AnswerDesign:
-    """Vectors of questions, answers and agreements side by side, and their products.
+    """The vectors of questions, answers and agreements side by side, and their products.
 
     The products of one matrix serve all sets of experts that may be looked at: each set selects
     some of its columns.

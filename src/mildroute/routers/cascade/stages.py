@@ -122,7 +122,7 @@ _PLAIN, _FRONT = -2, -1
 
 
 class CascadePriceGrid(PriceGridRouters):
-    """Routers along the grid, some of which may choose a look.
+    """The routers along the grid, some of which may choose a look.
 
     Args:
         plain: Routers over the experts alone.
@@ -152,7 +152,7 @@ class CascadePriceGrid(PriceGridRouters):
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
     ) -> Iterator[Matrix]:
-        """Return the posterior over columns at each of several price weights.
+        """Yield the posterior over columns at each of several price weights.
 
         A router runs only at the weights where it decides: a gateway calls this for every request.
         """

@@ -87,7 +87,7 @@ def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[f
 
 @dataclass(frozen=True)
 class CostQualityCurve:
-    """Held-out dollars, errors and shares of the router's points and of the single experts.
+    """The held-out dollars, errors and shares of the router's points and of the single experts.
 
     Bootstrap replicates of them are kept too. The first P points are the router's, the last p the
     single experts.

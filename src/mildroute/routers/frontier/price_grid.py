@@ -29,7 +29,7 @@ __all__ = ["FoldVectors", "PriceGridRouters", "TrainingRows"]
 
 
 class FoldVectors(NamedTuple):
-    """Vectors of all rows by an encoder that was not trained on one fold.
+    """The vectors of all rows by an encoder that was not trained on one fold.
 
     Attributes:
         vectors: Vectors of all rows, shape (n, d).
@@ -78,7 +78,7 @@ class TrainingRows(NamedTuple):
 
 
 class PriceGridRouters:
-    """Fitted routers along the grid.
+    """The fitted routers along the grid.
 
     Either one router that takes a price weight, or one per grid point, with mixed posteriors.
     """
@@ -140,7 +140,7 @@ class PriceGridRouters:
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
     ) -> Iterator[Matrix]:
-        """Return the posterior (n, p) at each of several price weights."""
+        """Yield the posterior (n, p) at each of several price weights."""
         router, *others = self.routers
         if isinstance(router, RegressionRouter) and not others:
             # Expected values are computed once; on one row they take most of the time.
