@@ -283,8 +283,8 @@ def evaluate(
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
         quality: Decide by this quality instead of the stored operating point, without refitting.
-        budget: Decide by this budget instead, likewise.
-        target: Decide by this target instead, likewise.
+        budget: As ``quality``, for a budget.
+        target: As ``quality``, for any target.
         options: Further arguments of :func:`mildroute.evaluation.evaluate`: ``price_weight`` and
             ``seed``; and of reading, as for :func:`fit`.
 

@@ -1,4 +1,4 @@
-"""Hashes of rows, texts and tables, and the uniform number that a request id stands for."""
+"""Hashes of rows, texts and tables, and the uniform number derived from a request id."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from mildroute.exceptions import ArgumentError
 
 # 128-bit digests of many texts at once, several times faster than a cryptographic hash of their
-# bytes. By hand, for a library hashes one text a call: a million texts take 0.3 s here and 1.6 s
-# with xxhash.xxh3_128 at 10 characters, 0.9 and 1.4 s at 60, 2.0 and 2.4 s at 400; xxhash is faster
-# from about 1,000 characters on (one core, November 2026).
+# bytes. Written by hand because a library hashes one text per call: a million texts take 0.3 s here
+# and 1.6 s with xxhash.xxh3_128 at 10 characters, 0.9 and 1.4 s at 60, 2.0 and 2.4 s at 400; xxhash
+# is faster from about 1,000 characters on (one core, November 2026).
 #
 # A digest is a pair of linear sums, modulo 2^64, of the words of a text: once as they are, once
-# with their bytes in reverse, under fixed random coefficients. One sum alone would hardly see
+# with their bytes reversed, under fixed random coefficients. One sum alone would hardly notice
 # differences in high bytes, which multiplication only moves further up; together they confuse two
-# texts with a probability below 2^-64. They notice every accident, and are no proof against a
+# texts with a probability below 2^-64. They detect every accident, but do not protect against
 # deliberate forgery.
 
 
@@ -34,7 +34,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """A pair of 64-bit numbers for each text; the same in every process, chunk and batch.
+    """Return a pair of 64-bit numbers for each text; the same in every process, chunk and batch.
 
     Args:
         column: Strings, large or not, length n.
@@ -51,7 +51,7 @@ def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Digests as one 64-bit number each, shape (n,).
+    """Return digests as one 64-bit number each, shape (n,).
 
     A chance repeat among ten million texts has probability below 3 in a million.
     """
@@ -61,7 +61,7 @@ def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def text_fingerprints(table: Any) -> NDArray[np.int64]:
-    """Fingerprints of a table's inputs as signed numbers, which an artifact can hold.
+    """Return fingerprints of a table's inputs as signed numbers, which an artifact can hold.
 
     Args:
         table: A ``CostTable`` with inputs.
@@ -72,8 +72,8 @@ def text_fingerprints(table: Any) -> NDArray[np.int64]:
 def _of_block(block: pa.Array) -> NDArray[np.uint64]:
     """Return the digests of a block of texts.
 
-    The way is chosen by the length of each text, so that its digest does not depend on what stands
-    beside it.
+    The method is chosen by the length of each text alone, so that its digest does not depend on the
+    other texts of the block.
     """
     lengths = np.diff(offsets_of(block))
     shortest, longest = (
@@ -103,7 +103,7 @@ def _of_class(texts: pa.Array, lengths: NDArray[Any], number: int) -> NDArray[np
 
 
 def _padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
-    """Texts as rows of words, filled up with zeros, which add nothing to a sum."""
+    """Return texts as rows of words, padded with zeros, which add nothing to a sum."""
     padded = pc.ascii_rpad(texts, width, padding="\0")
     words = np.frombuffer(padded.buffers()[2], "<u8", count=len(texts) * width // _WORD)
     return words.reshape(len(texts), -1).astype(np.uint64, copy=False)
@@ -111,8 +111,8 @@ def _padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
 
 def _text_sums(words: NDArray[np.uint64], lengths: NDArray[Any]) -> NDArray[np.uint64]:
     forward, backward = _COEFFICIENTS[:, : words.shape[1]]
-    # a cast to the other byte order is many times faster than byteswap(), and einsum than a product
-    # of integer matrices
+    # a cast to the other byte order is many times faster than byteswap(), and einsum faster than a
+    # product of integer matrices
     reverse = words.astype(words.dtype.newbyteorder()).view(words.dtype)
     sums = np.empty((len(words), 2), np.uint64)
     np.einsum("ij,j->i", words, forward, out=sums[:, 0])
@@ -122,13 +122,13 @@ def _text_sums(words: NDArray[np.uint64], lengths: NDArray[Any]) -> NDArray[np.u
 
 
 def offsets_of(texts: pa.Array) -> NDArray[Any]:
-    """Where each text begins in the buffer, and where the last one ends; shape (n + 1,)."""
+    """Return where each text begins in the buffer, and where the last one ends; shape (n + 1,)."""
     kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     return np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
 
 
 def _coefficients(count: int) -> NDArray[np.uint64]:
-    """Odd numbers that look random (splitmix64).
+    """Return odd numbers that look random (splitmix64).
 
     They belong to the definition of the digest and never change.
     """
@@ -141,21 +141,21 @@ def _coefficients(count: int) -> NDArray[np.uint64]:
 _COEFFICIENTS = _coefficients(2 * _WIDTHS[-1] // _WORD).reshape(2, -1)
 
 
-# A hash of what a table says, not of how it is stored.
+# A hash of a table's content, independent of how it is stored.
 #
-# Each column has its own running SHA-256: over float64 values (little endian), or over the
-# digests of its texts. Such a stream does not see where one part ends and the next begins, so the
-# file format, shards, row groups and batch sizes leave no trace; neither do the order of the
-# columns and the width of equal numbers. The order of the rows counts, and so does every value of
-# the format's columns. Prices and ignored columns do not: what experts cost is in the dollars.
+# Each column has its own running SHA-256: over float64 values (little endian), or over the digests
+# of its texts. Such a stream does not see where one part ends and the next begins, so the file
+# format, shards, row groups and batch sizes leave no trace; neither do the order of the columns and
+# the width of equal numbers. The order of the rows counts, and so does every value of the format's
+# columns. Prices and ignored columns do not count: the dollars already contain what experts cost.
 #
-# Texts go through ``mildroute._hashing``, because SHA-256 of every byte of a large
-# table would take as long as reading it. The hash notices every accidental change; it is no proof
-# against someone who forges texts on purpose.
+# Texts are hashed by their digests, because SHA-256 of every byte of a large table would take as
+# long as reading it. The hash detects every accidental change, but does not protect against
+# deliberate forgery.
 
 
 class ContentHasher:
-    """Running hash of a table that arrives in parts."""
+    """A running hash of a table that arrives in parts."""
 
     def __init__(self) -> None:
         self._streams: dict[tuple[str, str], Any] = {}
@@ -163,7 +163,7 @@ class ContentHasher:
     def update(
         self, table: pa.Table, marks: Mapping[str, NDArray[np.uint64]] | None = None
     ) -> None:
-        """Add rows in canonical form, with the digests of text columns where they are known."""
+        """Add rows in canonical form, with the digests of text columns if they are known."""
         for name in table.column_names:
             column = table.column(name)
             if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
@@ -178,7 +178,7 @@ class ContentHasher:
         self._streams.setdefault((name, kind), hashlib.sha256()).update(_little(values))
 
     def hexdigest(self) -> str:
-        """The hash of everything added so far."""
+        """Return the hash of everything added so far."""
         total = hashlib.sha256(b"mildroute cost table 1\n")
         for (name, kind), stream in sorted(self._streams.items()):
             total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
@@ -208,8 +208,7 @@ def _little(values: Any) -> Any:
     return np.ascontiguousarray(values if sys.byteorder == "little" else values.byteswap())
 
 
-# A number that stands for the content of a row: the same wherever the row stands, dense or
-# sparse.
+# A number for the content of a row, independent of the row's position, dense or sparse.
 
 
 # Entries hashed at once, so that memory does not grow with the rows.
@@ -231,7 +230,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def hash_rows(X: Any, seed: int = 0) -> NDArray[np.uint64]:
-    """Hash of each row's values as float64.
+    """Return a hash of each row's values as float64.
 
     Zeros do not count, so a sparse row and its dense form hash alike.
 
@@ -248,14 +247,14 @@ def hash_rows(X: Any, seed: int = 0) -> NDArray[np.uint64]:
 
 
 def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sum of the hashes of the entries that are not zero, modulo 2^64."""
+    """Return the sum of the hashes of the nonzero entries, modulo 2^64."""
     if isinstance(X, np.ndarray):
         bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
         return np.where(np.asarray(X) == 0, np.uint64(0), mix(bits ^ keys)).sum(
             axis=1, dtype=np.uint64
         )
-    # Not at the top: tables are hashed without scipy, which takes longer to load than all else
-    # here.
+    # Not at the top: tables are hashed without scipy, which takes longer to load than everything
+    # else here.
     from scipy import sparse
 
     entries = sparse.csr_array(X, dtype=np.float64, copy=True)
@@ -268,9 +267,9 @@ def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.float64]:
-    """A number from 0 to just below 1 for each key, the same in every process.
+    """Return a number from 0 to just below 1 for each key, the same in every process.
 
-    How a request decides between two vertices.
+    A request uses its number to decide between two vertices.
 
     Args:
         keys: Ids of requests, or their texts.
@@ -283,8 +282,8 @@ def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.f
 def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
     """Return a number from 0 to just below 1 for each row without an id, shape (n,).
 
-    The number depends on the content of the row and on how many equal rows precede it in ``X``. So
-    equal rows get unrelated numbers, and a row on its own always gets the same one.
+    The number depends on the content of the row and on how many equal rows precede it in ``X``.
+    Equal rows thus get unrelated numbers, and a row on its own always gets the same one.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse (CSR).
@@ -317,7 +316,7 @@ def _uniform(digest: Any, key: str | bytes) -> float:
 
 
 def hash_of_data(X: Any, costs: NDArray[np.float64]) -> str:
-    """SHA-256 of the rows in their order; the same for dense and sparse vectors.
+    """Return the SHA-256 of the rows in order; the same for dense and sparse vectors.
 
     Args:
         X: Vectors, shape (n, d).

@@ -1,4 +1,4 @@
-"""Optional packages, plug-ins, and packages whose names load their module when they are used."""
+"""Optional packages, plug-ins, and packages that load their modules on first use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _EXPORTS = re.compile(r"^    from ([\w.]+) import (\([^)]*\)|.+)$", re.MULTILINE
 
 
 def lazy_exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports nothing by itself.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports nothing itself.
 
-    They are read from the package's own source, from imports such as ``from module import Name as
-    Name`` below ``if TYPE_CHECKING:``, so that each name stands once, where type checkers look for
-    it. The idea is that of ``lazy_loader.attach_stub`` (SPEC 1), without a second file.
+    They are read from imports in the package's own source, such as
+    ``from module import Name as Name`` below ``if TYPE_CHECKING:``, so that each name is written
+    once, where type checkers look for it. The idea is that of ``lazy_loader.attach_stub`` (SPEC 1),
+    without a second file.
     """
     loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
     home_of = {
@@ -44,9 +45,9 @@ def needs_extra(package: str, *, extra: str, user: str) -> Iterator[None]:
     """Turn a failed import into an error that says how to install the package.
 
     Args:
-        package: Its name; an empty one stands for the module that is missing.
+        package: Name of the package; an empty one stands for the missing module.
         extra: Extra of mildroute that installs it.
-        user: What needs it.
+        user: Feature that needs it.
     """
     try:
         yield
@@ -56,7 +57,7 @@ def needs_extra(package: str, *, extra: str, user: str) -> Iterator[None]:
 
 
 def load_torch() -> Any:
-    """The torch package, or an error that says how to install it."""
+    """Return the torch package, or raise an error that says how to install it."""
     with needs_extra("torch", extra="torch", user="fitting this router"):
         return importlib.import_module("torch")
 
@@ -67,7 +68,7 @@ def _entry_points(**wanted: str) -> tuple[Any, ...]:
 
 
 def plugin_names(group: str) -> set[str]:
-    """Names that installed distributions registered under an entry-point group."""
+    """Return the names that installed distributions registered under an entry-point group."""
     return {point.name for point in _entry_points(group=group)}
 
 
@@ -79,14 +80,14 @@ def load_plugin(
     known: Iterable[str] = (),
     error: type[MildrouteError] = ArgumentError,
 ) -> Any:
-    """What one installed distribution registered under an entry-point group and a name.
+    """Return the object that one distribution registered under an entry-point group and name.
 
     Args:
-        group: The group.
-        name: The name.
-        thing: What it is, for messages: ``"judge"``.
-        known: Names that exist, for messages.
-        error: Raised if no distribution registered it, several did, or it cannot be loaded.
+        group: The entry-point group.
+        name: The registered name.
+        thing: Kind of the object, for error messages: ``"judge"``.
+        known: Names that exist, for error messages.
+        error: Raised if no distribution or several registered the name, or if it cannot be loaded.
     """
     points = _entry_points(group=group, name=name)
     if len(points) != 1:
@@ -106,23 +107,23 @@ def load_plugin(
         ) from broken
 
 
-# Torch and transformers, loaded only when a network is trained or exported. They are kept from
-# printing or reseeding anything.
+# Torch and transformers, loaded only when a network is trained or exported, and kept from printing
+# or reseeding anything.
 
 
 def need(package: str) -> Any:
-    """Import an optional package, or say how to install it."""
+    """Import an optional package, or raise an error that says how to install it."""
     with needs_extra("", extra="deep", user="a deep router"), warnings.catch_warnings():
-        # What these packages warn about while they load is not for their users' users.
+        # Warnings that these packages raise while loading are of no use to our users.
         warnings.simplefilter("ignore")
         return importlib.import_module(package)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers neither logs below errors, nor draws bars, nor warns of what it does itself.
+    """Silence transformers: no logs below errors, no bars, and no warnings about its own calls.
 
-    All is as before afterwards.
+    The previous settings are restored afterwards.
     """
     log = need("transformers").utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
@@ -140,7 +141,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Global generators are seeded inside, and outside continue as if nothing had happened.
+    """Seed the global generators inside, and restore their state afterwards.
 
     Transformers seeds the generators of Python, NumPy and torch; a library must not do that to its
     caller.

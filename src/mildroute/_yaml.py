@@ -1,4 +1,4 @@
-"""Settings in YAML: plain values with the line of each, and the rules by which they are checked."""
+"""Settings in YAML: plain values with their line numbers, and the rules that check them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Any
 from mildroute._optional import needs_extra
 from mildroute.exceptions import ArgumentError, MildrouteError
 
-# Numbers in settings: seconds, dollars and counts, checked where they are given.
+# Numbers in settings: seconds, dollars and counts, checked where they are passed.
 
 
 _MOST = 2**63 - 1
 
 
 def is_finite(value: float) -> bool:
-    """Whether a number is finite as a float, too; ``math.isfinite`` raises if an int is not."""
+    """Return whether a number is finite as a float; ``math.isfinite`` raises for huge integers."""
     return abs(value) <= sys.float_info.max
 
 
 def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
-    """A finite number that is not negative.
+    """Return a finite number that is not negative; raise for other values.
 
     Args:
-        name: What it is, with its unit, for the message.
+        name: Name of the number, with its unit, for the error message.
         value: The number.
-        positive: Whether zero is refused, too.
+        positive: Whether zero is an error, too.
     """
     rule = "positive" if positive else "not negative"
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and is_finite(value)
@@ -40,7 +40,7 @@ def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def validate_count(name: str, value: Any, *, least: int = 1) -> int:
-    """A whole number."""
+    """Return a whole number of at least ``least``; raise for other values."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise ArgumentError(
             f"{name} must be a whole number of at least {least}, got {value!r:.80}."
@@ -48,8 +48,8 @@ def validate_count(name: str, value: Any, *, least: int = 1) -> int:
     return value
 
 
-# YAML as plain values with the line of each, so that every message can name it. Bounded, without
-# tags, without code.
+# YAML as plain values with the line of each, so that every error message can name it. Documents are
+# bounded in size and contain neither tags nor code.
 
 
 # Keys and indices that lead to a value.
@@ -66,7 +66,7 @@ class YamlDocument:
     """A YAML file as plain values.
 
     Args:
-        lines: Line of each value, by the keys and indices that lead to it.
+        lines: Line number of each value, by the keys and indices that lead to it.
     """
 
     name: str
@@ -74,21 +74,21 @@ class YamlDocument:
     lines: Mapping[Place, int] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """Line of a value, or of the innermost one around it that has a line."""
+        """Return the line of a value, or of the innermost enclosing value that has a line."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
     def error(self, place: Place, message: str) -> ArgumentError:
-        """An error that names file and line."""
+        """Return an error that names file and line."""
         return ArgumentError(f"{self.name}:{self.line(place)}: {message}")
 
 
 def read_document(path: str | Path) -> YamlDocument:
     """Read a YAML file of at most 512 KiB.
 
-    Dates stay text. Aliases are followed; one that would blow the file up, or that holds itself, is
-    refused, and so are merge keys, tags, keys that are no text, and keys that are there twice.
+    Dates stay text. Aliases are followed, but one that would blow up the file or that contains
+    itself is an error, and so are merge keys, tags, keys that are not text, and duplicate keys.
     """
     path = Path(path)
     try:
@@ -114,7 +114,7 @@ def read_document(path: str | Path) -> YamlDocument:
 
 
 def _import_yaml() -> Any:
-    """PyYAML; not at the top, because settings are made without files, too."""
+    """Return PyYAML; not imported at the top, because settings can be created without files."""
     with needs_extra("pyyaml", extra="collect", user="experts.yaml"):
         import yaml
     return yaml
@@ -155,7 +155,7 @@ def _composed(text: str, name: str) -> Any:
 
 
 class _Reader:
-    """Turns nodes into values, once."""
+    """A converter from nodes to values that visits each node once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -168,7 +168,7 @@ class _Reader:
         return YamlDocument(self._name, value, self._lines)
 
     def _value(self, node: Any, place: Place) -> Any:
-        # What stands behind an alias is reported where it is written.
+        # The target of an alias is reported at the line where it is written.
         self._lines.setdefault(place, node.start_mark.line + 1)
         self._read += 1
         if self._read > _MOST_VALUES or id(node) in self._above:
@@ -216,7 +216,7 @@ class _Reader:
     def _scalar(self, node: Any) -> Any:
         kind = node.tag.removeprefix(_CORE)
         if kind in {"str", "timestamp"}:
-            # YAML 1.1 takes 1e-3 for a text, which is never meant.
+            # YAML 1.1 reads 1e-3 as text, which is never intended.
             return (
                 float(node.value)
                 if kind == "str" and node.style is None and _EXPONENT.fullmatch(node.value)
@@ -241,25 +241,25 @@ class _Reader:
         return ArgumentError(f"{self._name}:{node.start_mark.line + 1}: {message}.")
 
 
-# The shape of a mapping in a file: which keys it may have, and what each may hold.
+# The shape of a mapping in a file: its allowed keys, and the allowed values of each.
 #
-# By hand and not by msgspec: its errors (0.22) name a place as `$[...][...].concurrency`, without
-# the names of experts and clients that lead to it, so that no line can be found, and show neither
-# the value nor the way out ("Expected `int` >= 1").
+# Written by hand instead of with msgspec, whose errors (0.22) name a place as
+# `$[...][...].concurrency`, without the names of experts and clients that lead to it, so that no
+# line can be found, and show neither the value nor the way out ("Expected `int` >= 1").
 
 
-# Raises an error of ours if a value breaks a rule.
+# Raises one of our errors if a value breaks a rule.
 Check = Callable[[Any], object]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Keys of a mapping.
+    """The keys of a mapping.
 
     Args:
-        checks: What each key may hold: a check, the shape of a mapping, or both where either may
-            stand.
-        whole: A check of the whole mapping, once all its keys are right.
+        checks: Allowed values of each key: a check, the shape of a mapping, or both if either is
+            allowed.
+        whole: A check of the whole mapping, run after all its keys have passed.
     """
 
     checks: Mapping[str, Check | Shape | tuple[Check, Shape]]
@@ -308,20 +308,20 @@ def _call(document: YamlDocument, place: Place, value: Any, check: Check) -> Non
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What may have been meant, and all that is known."""
+    """Return what may have been meant, and all known words."""
     names = sorted(known)
     close = difflib.get_close_matches(word[:80], names, n=1, cutoff=0.6)
     return (f"did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."
 
 
 def boolean(value: Any) -> None:
-    """Refuse what is neither true nor false."""
+    """Raise an error for a value that is neither true nor false."""
     if not isinstance(value, bool):
         raise ArgumentError(f"it must be true or false, got {value!r:.60}.")
 
 
 def text(value: Any) -> str:
-    """The value, if it is text with something in it."""
+    """Return the value if it is a text that is not empty; raise for other values."""
     if not isinstance(value, str):
         raise ArgumentError(f"it must be text, got {_kind(value)}; put it in quotes.")
     if not value.strip():
@@ -330,7 +330,7 @@ def text(value: Any) -> str:
 
 
 def listed(check: Check) -> Check:
-    """A check of a list's items."""
+    """Return a check that applies to each item of a list."""
 
     def check_items(value: Any) -> None:
         if not isinstance(value, list):

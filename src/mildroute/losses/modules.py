@@ -190,7 +190,7 @@ class CrossEntropyLoss(nn.Module):
 
 
 class LDAMLoss(nn.Module):
-    """The LDAM loss (Cao et al., 2019): rare winners must win by a larger margin.
+    """The LDAM loss on the cheapest expert (Cao et al., 2019): rare ones must win by more.
 
     Args:
         counts: Number of training rows that each expert wins, shape (p,).
