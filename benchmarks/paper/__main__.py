@@ -31,6 +31,13 @@ def reproduce_tables(
             help="cpu (frozen vectors, a small network for -e2e) or paper (its networks).",
         ),
     ] = "cpu",
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="A method in place of those of the table, see METHODS."),
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option("--data", help="Only lines of this data set.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds of each experiment.", min=1)] = 5,
     store: Annotated[
         Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")
@@ -66,7 +73,8 @@ def reproduce_tables(
         raise ArgumentError(
             f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}."
         )
-    results, cells = Store(store), cells_of(names, profile=profile, seeds=seeds)
+    results = Store(store)
+    cells = cells_of(names, profile=profile, seeds=seeds, methods=method or (), data=data or ())
     with progress_bar("cells") as tell:
         ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
     if merge:

@@ -104,7 +104,7 @@ class Settings:
     """
 
     scales: tuple[float, ...] = (1.0, 5.0, 12.0, 25.0, 50.0)
-    weight_decays: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 5e-2)
+    weight_decays: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 5e-2, 2e-1)
     hidden: int = 64
     epochs: int = 40
     held_out: int = 1500
@@ -450,7 +450,15 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--plan", action="store_true", help="print the plan and stop")
     parser.add_argument("--quick", action="store_true", help="one line, one seed, small networks")
+    parser.add_argument(
+        "--collect", type=Path, help="write what the store holds to this file, and stop"
+    )
     options = parser.parse_args()
+    if options.collect:
+        from benchmarks.paper.network_results import collect_cells
+
+        print(f"{collect_cells(options.store, options.collect)} cells: {options.collect}")
+        return
     torch.set_num_threads(1)
     settings = QUICK if options.quick else Settings()
     cells = cells_of_study(options.tables, 1 if options.quick else options.seeds)

@@ -11,7 +11,16 @@ from pathlib import Path
 from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from mildroute.exceptions import ArgumentError
 
-__all__ = ["PROFILES", "TABLES", "Line", "PaperTable", "Printed", "cells_of", "printed_figures"]
+__all__ = [
+    "MASS_METHODS",
+    "PROFILES",
+    "TABLES",
+    "Line",
+    "PaperTable",
+    "Printed",
+    "cells_of",
+    "printed_figures",
+]
 
 
 PROFILES = ("cpu", "paper")
@@ -26,6 +35,15 @@ _OURS = (
     "mild-consistent",
     "mildroute-raw",
     "mildroute",
+)
+# The same with m_k from P; run where asked for by name.
+MASS_METHODS = (
+    "mild-mass",
+    "mild-mass-decoded",
+    "mild-mass-tuned",
+    "mild-mass-tuned-each",
+    "mild-mass-consistent",
+    "mild-uniform",
 )
 _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
@@ -242,12 +260,19 @@ TABLES |= {
 
 
 def cells_of(
-    names: Sequence[str], *, profile: str = "cpu", seeds: int = 5
+    names: Sequence[str],
+    *,
+    profile: str = "cpu",
+    seeds: int = 5,
+    methods: Sequence[str] = (),
+    data: Sequence[str] = (),
 ) -> list[ExperimentConfig]:
     """The cells of some tables; a cell that belongs to several stands once.
 
     Args:
         names: Names of tables.
+        methods: Names of methods in place of those of the tables; empty for theirs.
+        data: Names of data sets to keep; empty for all.
         profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
             its own networks on raw inputs, which has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
@@ -272,10 +297,11 @@ def cells_of(
         for table in tables
         for line in table.lines
         if profile == "cpu" or (line.in_paper and not line.network)
+        if not data or line.data.name in data
         for seed in range(
             min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds
         )
-        for method in table.methods
+        for method in methods or table.methods
         if profile == "cpu" or method not in _LINEAR_ONLY
     ]
     once = {cell.key: cell for cell in cells}.values()
