@@ -23,7 +23,8 @@ SHOWN = (
     "CE",
     "weighted CE",
     "LDAM",
-    "MILD as printed",
+    "MILD, winner counts",
+    "MILD, offset search",
     "oracle",
 )
 

@@ -22,7 +22,7 @@ PAGES, FIGURES = ROOT / "docs" / "benchmarks", ROOT / "docs" / "figures"
 RUNS = sorted((ROOT / "benchmarks" / "results" / "speed").glob("*.json"))
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 NAMES = (
-    *("generate", "quality_page", "reproduction_page", "peers", "peers_page"),
+    *("generate", "quality_page", "peers", "peers_page"),
     *("wording", "frontier", "drawing"),
 )
 
@@ -41,9 +41,7 @@ def generate() -> ModuleType:
         sys.path[:] = [path for path in sys.path if path not in added]
 
 
-@pytest.mark.parametrize(
-    "name", ["index.md", "quality.md", "peers.md", "speed.md", "reproduction.md"]
-)
+@pytest.mark.parametrize("name", ["index.md", "quality.md", "peers.md", "speed.md"])
 def test_a_page_regenerates_to_the_byte(generate: ModuleType, name: str) -> None:
     assert generate.pages()[name].encode() == (PAGES / name).read_bytes()
 

@@ -24,6 +24,13 @@ def reproduce_tables(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="One line of each table on frozen vectors, one seed, four methods; minutes.",
+        ),
+    ] = False,
     profile: Annotated[
         str,
         typer.Option(
@@ -55,7 +62,9 @@ def reproduce_tables(
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Write the ledger of the store to this Markdown file."),
+        typer.Option(
+            "--ledger", help="Write the table of all lines of the store to this Markdown file."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,18 +72,28 @@ def reproduce_tables(
 
     Example: python -m benchmarks.paper --table 1a --workers 2
     """
-    from benchmarks.paper.paper_tables import TABLES, cells_of
-    from benchmarks.paper.report import write_ledger
+    from benchmarks.paper.paper_tables import QUICK_METHODS, TABLES, cells_of
+    from benchmarks.paper.report import write_table
     from benchmarks.paper.run import Store, run_cells
     from mildroute.exceptions import ArgumentError
 
     names = list(TABLES) if everything else list(table or [])
+    if quick:
+        names, seeds = names or [name for name in TABLES if not TABLES[name].frozen], 1
+        method = method or list(QUICK_METHODS)
     if not names and ledger is None and not merge:
         raise ArgumentError(
-            f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}."
+            f"say which tables, got none; use --all, --quick, or --table with one of {', '.join(TABLES)}."
         )
     results = Store(store)
-    cells = cells_of(names, profile=profile, seeds=seeds, methods=method or (), data=data or ())
+    cells = cells_of(
+        names,
+        profile=profile,
+        seeds=seeds,
+        methods=method or (),
+        data=data or (),
+        first_line=quick,
+    )
     with progress_bar("cells") as tell:
         ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
     if merge:
@@ -82,7 +101,7 @@ def reproduce_tables(
     found = _summary(names, results, seeds) if profile == "cpu" else []
     notes = [f"{len(cells)} cells, {ran} of them run now; results: {store}"]
     if ledger is not None:
-        notes.append(f"ledger of {write_ledger(results, ledger, seeds=seeds)} results: {ledger}")
+        notes.append(f"table of {write_table(results, ledger, seeds=seeds)} results: {ledger}")
     if as_json:
         print_json(
             {

@@ -14,6 +14,7 @@ from mildroute.exceptions import ArgumentError
 __all__ = [
     "MASS_METHODS",
     "PROFILES",
+    "QUICK_METHODS",
     "TABLES",
     "Line",
     "PaperTable",
@@ -45,6 +46,7 @@ MASS_METHODS = (
     "mild-mass-consistent",
     "mild-uniform",
 )
+QUICK_METHODS = ("tdef", "mild", "mild-mass", "mild-mass-tuned")
 _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
 _END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
@@ -266,6 +268,7 @@ def cells_of(
     seeds: int = 5,
     methods: Sequence[str] = (),
     data: Sequence[str] = (),
+    first_line: bool = False,
 ) -> list[ExperimentConfig]:
     """The cells of some tables; a cell that belongs to several stands once.
 
@@ -273,6 +276,7 @@ def cells_of(
         names: Names of tables.
         methods: Names of methods in place of those of the tables; empty for theirs.
         data: Names of data sets to keep; empty for all.
+        first_line: Whether only the first line of each table is kept.
         profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
             its own networks on raw inputs, which has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
@@ -295,7 +299,7 @@ def cells_of(
     cells = [
         _cell(line, method, seed, profile)
         for table in tables
-        for line in table.lines
+        for line in (table.lines[:1] if first_line else table.lines)
         if profile == "cpu" or (line.in_paper and not line.network)
         if not data or line.data.name in data
         for seed in range(

@@ -21,7 +21,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "figures")]
 from peers import measured, renewed  # noqa: E402
 from peers_page import peers  # noqa: E402
 from quality_page import quality  # noqa: E402
-from reproduction_page import reproduction  # noqa: E402
 from wording import as_list, figure, mark_options, table  # noqa: E402
 
 # Last, since folders of benchmarks have a module named frontier too.
@@ -354,7 +353,7 @@ def cause(row: dict[str, Any]) -> str:
     return "Cause not known; other work ran on the machine."
 
 
-def index(runs: dict[str, Run], targets: Run, money: str, paper: Sequence[str]) -> list[str]:
+def index(runs: dict[str, Run], targets: Run, money: str) -> list[str]:
     """The first page: what is measured, what is missed, and the rules."""
     rows = [
         [f"[{title}](speed.md#{anchor(title)})", *counted([runs[name]])]
@@ -389,14 +388,12 @@ def index(runs: dict[str, Run], targets: Run, money: str, paper: Sequence[str]) 
             " chaos and hostile requests."
         ),
         (
-            "- [The paper](reproduction.md): every table of the MILD paper next to what was"
-            " measured here."
+            "- [The paper](../theory/paper.md): the claims of the MILD paper, measured."
         ),
         "",
         "## Summary",
         "",
         f"- Money: {money}",
-        *(f"- The paper: {line}" for line in paper),
         "",
         "## Limits, held and missed",
         "",
@@ -410,10 +407,6 @@ def index(runs: dict[str, Run], targets: Run, money: str, paper: Sequence[str]) 
         "Missed:",
         "",
         *missed([*runs.values(), targets]),
-        (
-            "- default router significantly better than TDEF on 70% of the paper's image lines: see"
-            " [the paper](reproduction.md)."
-        ),
         "",
         *older(),
         "",
@@ -432,7 +425,6 @@ def index(runs: dict[str, Run], targets: Run, money: str, paper: Sequence[str]) 
         "quality",
         "peers",
         "speed",
-        "reproduction",
         "```",
     ]
 
@@ -473,13 +465,11 @@ def pages() -> dict[str, str]:
     runs, targets = stored_runs(), targets_run()
     kept = {name: (origin(runs[name]), rows_table(runs[name])) for name in QUALITY if name in runs}
     scores, money = quality(RESULTS, kept, rows_table(targets))
-    paper, headline = reproduction(ROOT / "docs" / "reproduction.md")
     made: dict[str, Callable[[], list[str]]] = {
-        "index": lambda: index(runs, targets, money, headline),
+        "index": lambda: index(runs, targets, money),
         "quality": lambda: scores,
         "peers": lambda: peers(RESULTS),
         "speed": lambda: speed(runs),
-        "reproduction": lambda: paper,
     }
     return {f"{name}.md": "\n".join([NOTICE, "", *make(), ""]) for name, make in made.items()}
 

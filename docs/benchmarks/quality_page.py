@@ -27,7 +27,7 @@ SHOWN = (
     "CE",
     "weighted CE",
     "LDAM",
-    "MILD as printed",
+    "MILD, winner counts",
 )
 # Heads of the columns of ``verdicts``.
 VERDICTS = ("default better", "not significant", "default worse")
@@ -196,7 +196,7 @@ def tasks(results: Path) -> list[str]:
         (
             "![Per task: share of the way from the best single expert to the oracle that each of"
             " five methods closes, with intervals. The default is at or right of zero on nearly"
-            " every task; MILD as printed is far to the"
+            " every task; MILD, winner counts is far to the"
             " left.](../../benchmarks/results/quality-tasks.png)"
         ),
         "",
