@@ -83,7 +83,8 @@ def reproduce_tables(
         method = method or list(QUICK_METHODS)
     if not names and ledger is None and not merge:
         raise ArgumentError(
-            f"say which tables, got none; use --all, --quick, or --table with one of {', '.join(TABLES)}."
+            "say which tables, got none; use --all, --quick, or --table with one of"
+            f" {', '.join(TABLES)}."
         )
     results = Store(store)
     cells = cells_of(
