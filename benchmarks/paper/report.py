@@ -267,8 +267,6 @@ def _claim_below_tdef(
         if name != "mildroute":
             found = pooled_lines([x for x in images if x.in_paper], name, "tdef", results, seeds)
             rows.append(_row(claim, f"linear: {label}", found))
-    added = pooled_lines([x for x in images if not x.in_paper], "mild", "tdef", results, seeds)
-    rows.append(_row(claim, f"linear, 3 lines not in the paper: {READINGS['mild']}", added))
     ours = [each for each in networks if each.cell.line.in_paper]
     rows += [
         _network_row(claim, f"network, {NETWORK_METHODS[name]}; both tuned", ours, name, "tdef")
@@ -323,17 +321,20 @@ def _claim_minority(
 ) -> list[list[str]]:
     names = ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
     rows = []
-    for table, claim in (("extreme", "95/5, MMLU"), ("severe", "90/10, images")):
+    severe = TABLES["severe"].lines
+    for claim, lines in (
+        ("95/5, MMLU", TABLES["extreme"].lines),
+        ("90/10, images", [line for line in severe if line.in_paper]),
+        ("90/10, images, lines not in the paper", [line for line in severe if not line.in_paper]),
+    ):
         for name in names:
-            lines = TABLES[table].lines
             found = pooled_lines(lines, name, "tdef", results, seeds)
             rows.append(_row(f"below TDEF at {claim}", f"linear: {READINGS[name]}", found))
-    severe = [each for each in networks if each.cell.table == "severe"]
     rows += [
         _network_row(
             "below TDEF at 90/10, images",
             f"network, {NETWORK_METHODS[name]}; both tuned",
-            severe,
+            [each for each in networks if each.cell.table == "severe" and each.cell.line.in_paper],
             name,
             "tdef",
         )
