@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.code_hash import commit
+from benchmarks.commit import commit
 from benchmarks.paper.config import ExperimentConfig
 from benchmarks.paper.data import Folders
 from benchmarks.paper.paper_tables import TABLES, Line

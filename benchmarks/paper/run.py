@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.code_hash import code_hash, commit
+from benchmarks.commit import commit
 from benchmarks.paper.config import Data, ExperimentConfig
 from benchmarks.paper.data import IMAGE_SETS, Folders, labeled_of
 from benchmarks.paper.problems import Problem, problem_of, router_of
@@ -145,7 +145,7 @@ class Store:
         self.folder = Path(folder)
 
     def append(self, results: Sequence[Result]) -> None:
-        """Write results as one file, with the code that found them; none writes nothing."""
+        """Write results as one file, with its origin; an empty sequence writes nothing."""
         if not results:
             return
         table = pa.Table.from_pylist([_row_of(result) for result in results], schema=_COLUMNS)
@@ -156,12 +156,6 @@ class Store:
         files = self._files()
         tables = [pq.read_table(path) for path in files]
         origins = [table.schema.metadata or {} for table in tables]
-        found = {origin.get(b"code") for origin in origins}
-        if len(found) > 1:
-            raise ArgumentError(
-                f"all files of a store must come from the same code to be merged, got {len(found)}"
-                f" versions in {self.folder}; run all cells again in a new folder."
-            )
         if len(files) > 1:
             latest = max(origins, key=lambda origin: origin.get(b"date", b""))
             merged = self._write(pa.concat_tables(tables).replace_schema_metadata(latest))
@@ -209,12 +203,11 @@ class Store:
 
 @cache
 def _origin() -> dict[str, str]:
-    """Command, date and code of what this process finds, see ``code_hash``."""
+    """Return command, date and commit of what this process finds."""
     return {
         "command": _COMMAND,
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
-        "code": code_hash(_COMMAND),
     }
 
 

@@ -137,10 +137,10 @@ def score_of(mix: OperatingPoint, scores: NDArray[np.float64]) -> float:
 
 def jobs_of(draws: int) -> Iterator[tuple[str, str, int, int]]:
     """Yield the cells, the most telling first: large tables come last."""
+    for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, GROUPED_DRAWS)):
+        yield from ((NEW_GROUPS, task, 300, draw) for task in GROUPED)
     for draw in range(FIRST_DRAW, FIRST_DRAW + draws):
         yield from ((kind, task, rows, draw) for rows in SIZES for kind in KINDS for task in POOLS)
-        if draw < FIRST_DRAW + GROUPED_DRAWS:
-            yield from ((NEW_GROUPS, task, 300, draw) for task in GROUPED)
     for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, LARGE_DRAWS)):
         yield from ((kind, task, LARGE, draw) for kind in KINDS for task in POOLS)
 

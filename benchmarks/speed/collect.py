@@ -39,8 +39,6 @@ from rows import Row, at_least, at_most, main, reported
 
 EXPERTS, CONCURRENCY, WORKERS = ("one", "two", "three", "four"), 8, 2
 CELLS, MANY_CELLS, QUICK_CELLS, BARE_SHARE = 1_000_000, 200_000, 400, 0.1
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.collect",)
 KEY = {"BENCHMARK_KEY": "sk-benchmark-0123456789abcdef"}
 QUESTION = (
     "Which of the letters A, B, C and D belongs to this number? Answer with the letter alone. The"

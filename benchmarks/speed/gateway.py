@@ -43,8 +43,6 @@ from replay_server import Replay, letter_of, replay_server
 from rows import Row, at_least, at_most, main, reported
 
 ROOT = Path(__file__).resolve().parents[2]
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.serve",)
 CONNECTIONS = 64
 EXPERTS = """experts:
   small:

@@ -24,7 +24,7 @@ from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.persistence.registry import get_encoder, get_router
-from mildroute.pipeline import DEFAULT_ENCODER, TextRouter, fold_vectors
+from mildroute.pipeline import DEFAULT_ENCODER, TextRouter
 from mildroute.routers._cross_validation import cluster_codes, cross_val_posterior
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadeRouter
@@ -266,7 +266,6 @@ def _new_groups(
     if codes.max() < _FEWEST_GROUPS - 1:
         return None
     vectors = fitted.encoder_.transform(table.inputs)
-    parts = fold_vectors(fitted.encoder_, table.inputs, vectors, inner, codes)
     rows = TrainingRows(
         vectors,
         1 - table.scores,
@@ -275,7 +274,9 @@ def _new_groups(
         table.groups,
         clusters=cluster_codes(table.clusters.codes, len(table)),
     )
-    shares = inner.refitted_shares(point, rows, parts or cut_vectors(vectors, seed, codes))
+    # The encoder has seen the texts of the part, though no score of it: learning it again for each
+    # part would take half as long as the whole fit.
+    shares = inner.refitted_shares(point, rows, cut_vectors(vectors, seed, codes))
     sizes = np.bincount(kinds).astype(np.float64)
     base = table.scores[:, point.best].mean()
     if base <= 0:

@@ -112,7 +112,7 @@ class OperatingPoint:
         vertices: One, or two between which a coin decides for each request.
         dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the
             stated size and covers refitting.
-        score: Expected score, with its interval.
+        score: Expected score; its interval is about a batch of the stated size.
         shares: Share of queries that each expert answers, shape (p,).
         saved: Share of the bill of the baseline that is saved; its interval is about a batch of the
             stated size: both bills are taken on the same rows, and refitting and the draws of a mix
@@ -223,6 +223,7 @@ class CostQualityCurve:
         errors: Mean error, shape (P + p,).
         shares: Share of each expert, shape (P + p, p).
         dollars_spread: Standard deviation of a query's dollars, shape (P + p,).
+        error_spread: Standard deviation of a query's error, shape (P + p,).
         dollars_replicates: Bootstrap means, shape (B, P + p).
         error_replicates: Bootstrap means, shape (B, P + p).
         share_replicates: Bootstrap shares, shape (B, P + p, p).
@@ -239,6 +240,7 @@ class CostQualityCurve:
     errors: NDArray[np.float64]
     shares: NDArray[np.float64]
     dollars_spread: NDArray[np.float64]
+    error_spread: NDArray[np.float64]
     dollars_replicates: NDArray[np.float64]
     error_replicates: NDArray[np.float64]
     share_replicates: NDArray[np.float64]
@@ -558,7 +560,7 @@ class CostQualityCurve:
         low, high = (
             float(1000 * path.bill_quantile(level, queries)[0]) for level in (tail, 1 - tail)
         )
-        best, worst = np.quantile(path.error_replicates[:, 0], [tail, 1 - tail]) + mix.optimism
+        best, worst = (float(path.error_quantile(level, queries)[0]) for level in (tail, 1 - tail))
         base = float(1000 * self.dollars[self.baseline_place])
         bill = float(1000 * self.dollars[pair] @ chances)
         saved = 1 - bill / base if base else 0.0
@@ -584,8 +586,8 @@ class CostQualityCurve:
             dollars_interval=(min(max(low, 0.0), bill), max(high, bill)),
             score=float(1 - mix.error),
             score_interval=(
-                min(float(1 - worst), 1 - mix.error),
-                max(float(1 - best), 1 - mix.error),
+                min(max(1 - worst, 0.0), 1 - mix.error),
+                max(min(1 - best, 1.0), 1 - mix.error),
             ),
             shares=tuple((chances @ self.shares[pair]).tolist()),
             saved=saved,
@@ -665,14 +667,27 @@ class _Path:
 
         It covers the rows that were drawn, a router fitted again, and the luck of the batch.
         """
-        spread = np.hypot(self._luck(queries), self._refit_spread)
+        spread = np.hypot(self._luck_of_bill(queries), self._refit_spread)
         return np.asarray(np.quantile(self._noisy_bills(spread), level, axis=0))
 
-    def _luck(self, queries: int) -> NDArray[np.float64]:
-        """Return the standard deviation of the mean dollars of a batch, draws of a mix included."""
-        means = self.of(self._curve.dollars)
-        squares = self.of(self._curve.dollars_spread**2 + self._curve.dollars**2)
-        return np.asarray(np.sqrt(np.maximum(squares - means**2, 0.0) / queries))
+    def error_quantile(self, level: float, queries: int) -> NDArray[np.float64]:
+        """Return the quantile of the mean error of a future batch.
+
+        It covers the rows that were drawn and the luck of the batch.
+        """
+        luck = self._luck(self._curve.errors, self._curve.error_spread, queries)
+        noisy = _with_noise(self.error_replicates, luck) + self.optimism
+        return np.asarray(np.quantile(noisy, level, axis=0))
+
+    def _luck_of_bill(self, queries: int) -> NDArray[np.float64]:
+        return self._luck(self._curve.dollars, self._curve.dollars_spread, queries)
+
+    def _luck(
+        self, means: NDArray[np.float64], spread: NDArray[np.float64], queries: int
+    ) -> NDArray[np.float64]:
+        """Return the standard deviation of the mean of a batch, draws of a mix included."""
+        squares = self.of(spread**2 + means**2)
+        return np.asarray(np.sqrt(np.maximum(squares - self.of(means) ** 2, 0.0) / queries))
 
     def kept_quantiles(self, tail: float) -> tuple[float, float]:
         """Return the ends of the share kept of the score of whichever expert is best.
@@ -691,7 +706,7 @@ class _Path:
 
         It is that of a batch of queries like the same resampled rows, by a router fitted again.
         """
-        spread = np.hypot(self._luck(queries), self._refit_spread)
+        spread = np.hypot(self._luck_of_bill(queries), self._refit_spread)
         bills = np.maximum(self._noisy_bills(spread), 0.0)
         against = self._curve.dollars_replicates[:, [base]]
         return np.asarray(1 - bills / np.where(against > 0, against, np.inf))
@@ -708,10 +723,7 @@ class _Path:
         )
 
     def _noisy_bills(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
-        known = self.of(self._curve.dollars_replicates)
-        return np.asarray(
-            known + np.random.default_rng(0).standard_normal((len(known), 1)) * spread
-        )
+        return _with_noise(self.of(self._curve.dollars_replicates), spread)
 
     def at(self, place: int) -> _Mix:
         """The mix at one place."""
@@ -725,6 +737,14 @@ class _Path:
             float(self.dollars[place]),
             float(self.optimism[place]),
         )
+
+
+def _with_noise(
+    replicates: NDArray[np.float64], spread: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Add normal noise to replicates, shape (B, places), with one draw for all places of each."""
+    draws = np.random.default_rng(0).standard_normal((len(replicates), 1))
+    return np.asarray(replicates + draws * spread)
 
 
 def _lowest(
@@ -869,14 +889,15 @@ def measure_curve(
     replicates = _resampled_means(
         np.hstack([paid_dollars, paid_errors, used]), importance, clusters
     )
-    means = share @ paid_dollars
+    means, mean_errors = share @ paid_dollars, share @ paid_errors
     refits = np.zeros((0, points - experts)) if refit_dollars is None else np.asarray(refit_dollars)
     return CostQualityCurve(
         weights=np.asarray(weights, dtype=np.float64),
         dollars=means,
-        errors=share @ paid_errors,
+        errors=mean_errors,
         shares=(share @ used).reshape(points, experts),
         dollars_spread=np.sqrt(share @ (paid_dollars - means) ** 2),
+        error_spread=np.sqrt(share @ (paid_errors - mean_errors) ** 2),
         dollars_replicates=replicates[:, :points],
         error_replicates=replicates[:, points : 2 * points],
         share_replicates=replicates[:, 2 * points :].reshape(-1, points, experts),
