@@ -27,7 +27,6 @@ LONGEST = (
     "test_readme.py",
     "test_fitting.py",
     "test_workers.py",
-    "test_embedding.py",
     "test_plugins.py",
     "test_tutorial_gateway.py",
 )

@@ -38,9 +38,11 @@ from cells import RESULTS, origin_of, run_cells, write_report
 from promise_tables import KINDS, POOLS, drawn, other_groups
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute._fit import coin_curve, fit, operating_point
 from mildroute.costs.table import CostTable
-from mildroute.routers.operating_point import OperatingPoint, Target
+from mildroute.fitting.fit import fit
+from mildroute.fitting.targets import coin_curve, operating_point
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.target import Target
 
 QUALITIES = (0.90, 0.95, 0.99)
 # Settings were chosen on draws 5,000 to 5,005 of the first six sets.

@@ -10,11 +10,11 @@ import pytest
 from cli.conftest import small_table
 
 from mildroute import Target, fit
-from mildroute._fit import default_price_weights
-from mildroute._fitted import describe_router, why_constant
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
+from mildroute.fitting.result import describe_router, why_constant
+from mildroute.fitting.targets import default_price_weights
 from mildroute.routers import base as router_base
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
