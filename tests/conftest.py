@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "slow: takes minutes; scripts/slow runs it, the gate does not"
+        "markers", "slow: takes minutes; nox -s nightly runs it, the gate does not"
     )
 
 
