@@ -167,7 +167,7 @@ def main() -> None:
         "--as",
         dest="stored_as",
         metavar="NAME",
-        help="of the result, if not that of the script: collect-ray for collect --part ray",
+        help="of the result, if not that of the script",
     )
     chosen, options = parser.parse_known_args()
     if chosen.list:

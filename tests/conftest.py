@@ -33,10 +33,9 @@ NIGHTLY = (
     # Helm, Kubernetes schemas, Prometheus, scanners.
     "tests/test_deploy_tools.py",
     # Clusters and kills of processes.
-    "tests/distributed/",
-    "tests/embedding/test_job.py",
+    "tests/ray/",
     "tests/learning/test_kills.py",
-    "tests/serving/test_workers.py",
+    "tests/cli/test_workers.py",
     "tests/serving/test_chaos.py",
     # Cells of the paper.
     "tests/paper/test_network",

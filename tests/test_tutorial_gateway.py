@@ -18,7 +18,7 @@ from docs.tutorials.generate_gateway import ROOT, run, steps
 from mildroute import TextRouter
 from mildroute.persistence import save_router
 from mildroute.routers.base import named_costs
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 
 HEAD = (

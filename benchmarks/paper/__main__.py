@@ -35,13 +35,7 @@ def reproduce_tables(
     store: Annotated[
         Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")
     ] = Path("reproduction"),
-    workers: Annotated[
-        int, typer.Option("--workers", help="Processes, or processors of a local Ray.", min=1)
-    ] = 1,
-    ray: Annotated[
-        bool,
-        typer.Option("--ray", help="Run over Ray: the cluster of RAY_ADDRESS, or a local one."),
-    ] = False,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     merge: Annotated[
         bool,
         typer.Option("--merge", help="Merge the files of the store into one at the end."),
@@ -68,7 +62,7 @@ def reproduce_tables(
         )
     results, cells = Store(store), cells_of(names, profile=profile, seeds=seeds)
     with progress_bar("cells") as tell:
-        ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
+        ran = run_cells(cells, results, workers=workers, progress=tell)
     if merge:
         results.merge()
     found = _summary(names, results, seeds) if profile == "cpu" else []

@@ -281,7 +281,6 @@ def run_cells(
     store: Store,
     *,
     workers: int = 1,
-    ray: bool = False,
     progress: Progress | None = None,
 ) -> int:
     """Run the cells that the store does not hold yet, and write what they find.
@@ -289,9 +288,7 @@ def run_cells(
     Args:
         cells: The experiments; those with equal keys run once.
         store: Where results are looked up and written.
-        workers: Processes, or the processors of a local Ray; 1 without Ray runs in this process.
-        ray: Run over Ray: on the cluster that ``RAY_ADDRESS`` names or that is connected already,
-            else on a local one.
+        workers: Processes; 1 runs in this process.
         progress: Told after each cell, or none.
 
     Returns:
@@ -313,13 +310,7 @@ def run_cells(
     folders = Folders.from_environment()
     _prepare(todo, folders, tell)
     tell(0, len(todo), "")
-    found = (
-        _over_ray(todo, folders, workers)
-        if ray
-        else _here(todo, folders)
-        if workers == 1
-        else _in_processes(todo, folders, workers)
-    )
+    found = _here(todo, folders) if workers == 1 else _in_processes(todo, folders, workers)
     for done, result in enumerate(_kept(found, store), start=1):
         tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
     return len(todo)
@@ -450,11 +441,3 @@ def _in_processes(
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _over_ray(
-    cells: Sequence[ExperimentConfig], folders: Folders, workers: int
-) -> Iterator[Result]:
-    from mildroute.distributed.cluster import on_cluster
-
-    yield from on_cluster(run_cell, [(cell, folders) for cell in cells], processors=workers)

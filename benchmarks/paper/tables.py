@@ -69,7 +69,7 @@ def measure(quick: bool, store: Path) -> Iterator[Row]:
         yield at_most(
             "image lines: default significantly worse than TDEF", sign.significantly_worse, 0
         )
-    yield from ray_rows(QUICK_CELLS if quick else RANDOM_CELLS, networks=1 if quick else 2)
+    yield from process_rows(QUICK_CELLS if quick else RANDOM_CELLS, networks=1 if quick else 2)
 
 
 def ledger_rows(store: Store) -> Iterator[Row]:
@@ -94,18 +94,18 @@ def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
             yield reported(f"{name}: {method} beats TDEF", sign.better / len(gaps), note)
 
 
-def ray_rows(count: int, networks: int) -> Iterator[Row]:
-    """Random cells, and two of networks, in one process and over Ray, each with its own cache."""
+def process_rows(count: int, networks: int) -> Iterator[Row]:
+    """Run random cells, and two of networks, in one process and in two, each with its own cache."""
     cells = random_cells(count) + network_cells()[:networks]
     with tempfile.TemporaryDirectory() as scratch:
-        stores = [Store(f"{scratch}/{name}") for name in ("here", "ray")]
-        for store, ray in zip(stores, (False, True), strict=True):
+        stores = [Store(f"{scratch}/{name}") for name in ("one", "two")]
+        for store, workers in zip(stores, (1, 2), strict=True):
             os.environ["MILDROUTE_CACHE"] = f"{store.folder}-cache"
-            run_cells(cells, store, workers=2 if ray else 1, ray=ray)
-        here, over_ray = (store.read() for store in stores)
+            run_cells(cells, store, workers=workers)
+        one, two = (store.read() for store in stores)
     yield at_least(
-        "cells that are equal to the bit over Ray",
-        sum(here[key] == over_ray.get(key) for key in here),
+        "cells that are equal to the bit in two processes",
+        sum(one[key] == two.get(key) for key in one),
         len(cells),
     )
 

@@ -15,6 +15,7 @@ from mildroute.routers.baselines import (
     MostExpensiveRouter,
     RandomRouter,
 )
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.mild import MildRouter
@@ -26,7 +27,6 @@ from mildroute.routers.surrogate import (
     TDEFRouter,
     WeightedCrossEntropyRouter,
 )
-from mildroute.routers.topics import TopicFeatures
 
 DEFAULT = "MildRouter()"
 RAW: dict[str, Callable[[int], Any]] = {
