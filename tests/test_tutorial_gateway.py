@@ -168,7 +168,7 @@ def test_the_page_runs_with_canned_experts(tmp_path: Path) -> None:
 @needs_curl
 @pytest.mark.skipif(
     "MILDROUTE_LITELLM_ENV" not in os.environ,
-    reason="MILDROUTE_LITELLM_ENV is not set; see scripts/litellm-env",
+    reason="MILDROUTE_LITELLM_ENV is not set; nox -s nightly sets it",
 )
 @pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None, reason="the models are served by xllamacpp"

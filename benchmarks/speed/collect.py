@@ -88,7 +88,6 @@ def client() -> Any:
     timeout = httpx.Timeout(60.0, connect=10.0)
     return httpx.AsyncClient(
         verify=TRUST[0],
-        http2=True,
         follow_redirects=False,
         timeout=timeout,
         limits=limits,

@@ -4,50 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
 
-# 128-bit digests of many texts at once, several times faster than a cryptographic hash of their
-# bytes. Written by hand because a library hashes one text per call: a million texts take 0.3 s here
-# and 1.6 s with xxhash.xxh3_128 at 10 characters, 0.9 and 1.4 s at 60, 2.0 and 2.4 s at 400; xxhash
-# is faster from about 1,000 characters on (one core, November 2026).
-#
-# A digest is a pair of linear sums, modulo 2^64, of the words of a text: once as they are, once
-# with their bytes reversed, under fixed random coefficients. One sum alone would hardly notice
-# differences in high bytes, which multiplication only moves further up; together they confuse two
-# texts with a probability below 2^-64. They detect every accident, but do not protect against
-# deliberate forgery.
-
-
-_WIDTHS = (64, 256, 1024, 4096, 16_384, 65_536)
-_WORD = 8
-_BLOCK_ROWS, _BLOCK_BYTES = 32_768, 2**20  # padded texts of a block stay in the cache
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Return a pair of 64-bit numbers for each text; the same in every process, chunk and batch.
+    """Return a 128-bit digest of each text as a pair of numbers, shape (n, 2).
 
     Args:
         column: Strings, large or not, length n.
-
-    Returns:
-        Shape (n, 2).
     """
-    runs = [
-        _of_block(chunk.slice(start, _BLOCK_ROWS))
+    hashed = b"".join(
+        hashlib.blake2b(text, digest_size=16).digest()
         for chunk in column.chunks
-        for start in range(0, len(chunk), _BLOCK_ROWS)
-    ]
-    return np.concatenate(runs) if runs else np.empty((0, 2), np.uint64)
+        for text in chunk.cast(pa.large_binary()).to_pylist()
+    )
+    return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -55,9 +35,7 @@ def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
     A chance repeat among ten million texts has probability below 3 in a million.
     """
-    mixed = marks[:, 1] * _GOLDEN
-    mixed ^= mixed >> np.uint64(32)
-    return np.asarray(mixed + marks[:, 0])
+    return np.ascontiguousarray(marks[:, 0])
 
 
 def text_fingerprints(table: Any) -> NDArray[np.int64]:
@@ -69,89 +47,13 @@ def text_fingerprints(table: Any) -> NDArray[np.int64]:
     return fingerprints(digests(table.arrow.column("input"))).view(np.int64)
 
 
-def _of_block(block: pa.Array) -> NDArray[np.uint64]:
-    """Return the digests of a block of texts.
-
-    The method is chosen by the length of each text alone, so that its digest does not depend on the
-    other texts of the block.
-    """
-    lengths = np.diff(offsets_of(block))
-    shortest, longest = (
-        bisect_left(_WIDTHS, int(length)) for length in (lengths.min(), lengths.max())
-    )
-    if shortest == longest:
-        return _of_class(block, lengths, longest)
-    classes = np.searchsorted(_WIDTHS, lengths)
-    values = np.empty((len(block), 2), np.uint64)
-    for number in np.unique(classes):
-        rows = classes == number
-        values[rows] = _of_class(block.filter(pa.array(rows)), lengths[rows], int(number))
-    return values
-
-
-def _of_class(texts: pa.Array, lengths: NDArray[Any], number: int) -> NDArray[np.uint64]:
-    if number == len(_WIDTHS):
-        hashed = b"".join(hashlib.sha256(text.encode()).digest()[:16] for text in texts.to_pylist())
-        return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
-    width = max(_WORD, -(-int(lengths.max()) // _WORD) * _WORD)
-    step = max(1, _BLOCK_BYTES // width)
-    runs = [
-        _text_sums(_padded(texts.slice(start, step), width), lengths[start : start + step])
-        for start in range(0, len(texts), step)
-    ]
-    return runs[0] if len(runs) == 1 else np.concatenate(runs)
-
-
-def _padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
-    """Return texts as rows of words, padded with zeros, which add nothing to a sum."""
-    padded = pc.ascii_rpad(texts, width, padding="\0")
-    words = np.frombuffer(padded.buffers()[2], "<u8", count=len(texts) * width // _WORD)
-    return words.reshape(len(texts), -1).astype(np.uint64, copy=False)
-
-
-def _text_sums(words: NDArray[np.uint64], lengths: NDArray[Any]) -> NDArray[np.uint64]:
-    forward, backward = _COEFFICIENTS[:, : words.shape[1]]
-    # a cast to the other byte order is many times faster than byteswap(), and einsum faster than a
-    # product of integer matrices
-    reverse = words.astype(words.dtype.newbyteorder()).view(words.dtype)
-    sums = np.empty((len(words), 2), np.uint64)
-    np.einsum("ij,j->i", words, forward, out=sums[:, 0])
-    np.einsum("ij,j->i", reverse, backward, out=sums[:, 1])
-    sums += (lengths.astype(np.uint64) * _GOLDEN)[:, None]
-    return sums
-
-
-def offsets_of(texts: pa.Array) -> NDArray[Any]:
-    """Return where each text begins in the buffer, and where the last one ends; shape (n + 1,)."""
-    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    return np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _coefficients(count: int) -> NDArray[np.uint64]:
-    """Return odd numbers that look random (splitmix64).
-
-    They belong to the definition of the digest and never change.
-    """
-    state = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (state ^ (state >> np.uint64(31))) | np.uint64(1)
-
-
-_COEFFICIENTS = _coefficients(2 * _WIDTHS[-1] // _WORD).reshape(2, -1)
-
-
 # A hash of a table's content, independent of how it is stored.
 #
-# Each column has its own running SHA-256: over float64 values (little endian), or over the digests
-# of its texts. Such a stream does not see where one part ends and the next begins, so the file
-# format, shards, row groups and batch sizes leave no trace; neither do the order of the columns and
-# the width of equal numbers. The order of the rows counts, and so does every value of the format's
-# columns. Prices and ignored columns do not count: the dollars already contain what experts cost.
-#
-# Texts are hashed by their digests, because SHA-256 of every byte of a large table would take as
-# long as reading it. The hash detects every accidental change, but does not protect against
-# deliberate forgery.
+# Each column has its own running SHA-256: over float64 values (little endian), or over the digests of
+# its texts. Such a stream does not see where one part ends and the next begins, so the file format,
+# shards, row groups and batch sizes leave no trace; neither do the order of the columns and the width
+# of equal numbers. The order of the rows counts, and so does every value of the format's columns.
+# Prices and ignored columns do not count: the dollars already contain what experts cost.
 
 
 class ContentHasher:
@@ -179,7 +81,7 @@ class ContentHasher:
 
     def hexdigest(self) -> str:
         """Return the hash of everything added so far."""
-        total = hashlib.sha256(b"mildroute cost table 1\n")
+        total = hashlib.sha256(b"mildroute cost table 2\n")
         for (name, kind), stream in sorted(self._streams.items()):
             total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
         return total.hexdigest()
@@ -253,8 +155,8 @@ def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return np.where(np.asarray(X) == 0, np.uint64(0), mix(bits ^ keys)).sum(
             axis=1, dtype=np.uint64
         )
-    # Not at the top: tables are hashed without scipy, which takes longer to load than everything
-    # else here.
+    # Not at the top: tables are hashed without scipy, which takes longer to load than everything else
+    # here.
     from scipy import sparse
 
     entries = sparse.csr_array(X, dtype=np.float64, copy=True)
@@ -282,8 +184,8 @@ def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.f
 def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
     """Return a number from 0 to just below 1 for each row without an id, shape (n,).
 
-    The number depends on the content of the row and on how many equal rows precede it in ``X``.
-    Equal rows thus get unrelated numbers, and a row on its own always gets the same one.
+    The number depends on the content of the row and on how many equal rows precede it in ``X``. Equal
+    rows thus get unrelated numbers, and a row on its own always gets the same one.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse (CSR).

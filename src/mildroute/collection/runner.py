@@ -6,6 +6,7 @@ import asyncio
 import functools
 import heapq
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -539,11 +540,21 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
             running.set_result((asyncio.get_running_loop(), task))
         return await coroutine
 
+    # An interrupt while the pool starts its thread would leave the thread out of the pool, and
+    # nobody would wait for it: the coroutine starts when an interrupt would be caught.
+    is_ready = threading.Event()
+
+    def work() -> T:
+        is_ready.wait()
+        return asyncio.run(main())
+
     with ThreadPoolExecutor(max_workers=1) as pool:
-        done = pool.submit(asyncio.run, main())
         try:
+            done = pool.submit(work)
+            is_ready.set()
             return done.result()
         except KeyboardInterrupt:
+            is_ready.set()
             loop, task = running.result()
             with suppress(RuntimeError):  # it has just ended
                 loop.call_soon_threadsafe(task.cancel)
