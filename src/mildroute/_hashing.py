@@ -49,11 +49,11 @@ def text_fingerprints(table: Any) -> NDArray[np.int64]:
 
 # A hash of a table's content, independent of how it is stored.
 #
-# Each column has its own running SHA-256: over float64 values (little endian), or over the digests of
-# its texts. Such a stream does not see where one part ends and the next begins, so the file format,
-# shards, row groups and batch sizes leave no trace; neither do the order of the columns and the width
-# of equal numbers. The order of the rows counts, and so does every value of the format's columns.
-# Prices and ignored columns do not count: the dollars already contain what experts cost.
+# Each column has its own running SHA-256: over float64 values (little endian), or over the digests
+# of its texts. Such a stream does not see where one part ends and the next begins, so the file
+# format, shards, row groups and batch sizes leave no trace; neither do the order of the columns and
+# the width of equal numbers. The order of the rows counts, and so does every value of the format's
+# columns. Prices and ignored columns do not count: the dollars already contain what experts cost.
 
 
 class ContentHasher:
@@ -155,8 +155,8 @@ def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return np.where(np.asarray(X) == 0, np.uint64(0), mix(bits ^ keys)).sum(
             axis=1, dtype=np.uint64
         )
-    # Not at the top: tables are hashed without scipy, which takes longer to load than everything else
-    # here.
+    # Not at the top: tables are hashed without scipy, which takes longer to load than everything
+    # else here.
     from scipy import sparse
 
     entries = sparse.csr_array(X, dtype=np.float64, copy=True)
@@ -184,8 +184,8 @@ def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.f
 def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
     """Return a number from 0 to just below 1 for each row without an id, shape (n,).
 
-    The number depends on the content of the row and on how many equal rows precede it in ``X``. Equal
-    rows thus get unrelated numbers, and a row on its own always gets the same one.
+    The number depends on the content of the row and on how many equal rows precede it in ``X``.
+    Equal rows thus get unrelated numbers, and a row on its own always gets the same one.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse (CSR).
