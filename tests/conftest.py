@@ -23,7 +23,6 @@ settings.load_profile("suite")
 # Files that take minutes come first, so that no process waits at the end for another one's.
 LONGEST = (
     "test_benchmarks.py",
-    "test_tutorial_fleet.py",
     "test_readme.py",
     "test_fitting.py",
     "test_workers.py",

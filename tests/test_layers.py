@@ -63,7 +63,7 @@ SERVING_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
 HOMES = {
     "aiohappyeyeballs": {"serving"},
     "cryptography": {"persistence"},
-    "hiredis": {"serving"},
+    "redis": {"serving"},
     "httptools": {"serving"},
     "httpx": {"experts", "integrations", "serving"},
     "litellm": {"integrations"},
@@ -72,7 +72,6 @@ HOMES = {
     "onnxruntime": {"encoders"},
     "opentelemetry": {"serving"},
     "prometheus_client": {"serving"},
-    "psycopg": {"serving"},
     "ray": {"distributed"},
     "rich": {"cli"},
     "starlette": {"serving"},
