@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.code_hash import code_hash, commit
+from benchmarks.commit import commit
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "speed"
@@ -135,13 +135,13 @@ def record(
     load, start = os.getloadavg()[0], time.perf_counter()
     command = " ".join(["python", script.relative_to(HERE.parent).as_posix(), *options])
     # Before it runs: the files may change meanwhile.
-    code = {"commit": commit(), "code": code_hash(command)}
+    measured_on = commit()
     rows = rows_of(script, options, timeout=timeout)
     stored = {
         "name": name,
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        **code,
+        "commit": measured_on,
         "seconds": round(time.perf_counter() - start),
         "load_before": round(load, 1),
         "machine": machine(),
@@ -167,7 +167,7 @@ def main() -> None:
         "--as",
         dest="stored_as",
         metavar="NAME",
-        help="of the result, if not that of the script: collect-ray for collect --part ray",
+        help="of the result, if not that of the script",
     )
     chosen, options = parser.parse_known_args()
     if chosen.list:

@@ -1,4 +1,4 @@
-"""How the site is made: ``scripts/docs``."""
+"""How the site is made: ``nox -s docs``."""
 
 from __future__ import annotations
 

@@ -20,16 +20,28 @@ with contextlib.suppress(ModuleNotFoundError):
 os.environ.setdefault("RAY_worker_niceness", "0")
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
-# Files that take minutes come first, so that no process waits at the end for another one's.
-LONGEST = (
-    "test_benchmarks.py",
-    "test_readme.py",
-    "test_fitting.py",
-    "test_workers.py",
-    "test_embedding.py",
-    "test_plugins.py",
-    "test_tutorial_gateway.py",
+# Files that take long for what they protect: nox -s nightly runs them, the gate does not.
+NIGHTLY = (
+    # Every benchmark once, quickly: processes, servers, fits.
+    "tests/test_benchmarks.py",
+    "tests/test_peers.py",
+    # Pages and examples word for word; README runs in nox -s package.
+    "tests/test_gallery.py",
+    "tests/test_plugins.py",
+    "tests/test_readme.py",
+    "tests/test_tutorial_",
+    # Helm, Kubernetes schemas, Prometheus, scanners.
+    "tests/test_deploy_tools.py",
+    # Clusters and kills of processes.
+    "tests/ray/",
+    "tests/learning/test_kills.py",
+    "tests/cli/test_workers.py",
+    "tests/serving/test_chaos.py",
+    # Cells of the paper.
+    "tests/paper/test_network",
 )
+# Files that take long come first, so that no process waits at the end for the other one's.
+LONGEST = ("test_front_door.py", "test_fitting.py", "test_sandbox.py", "test_unit_tests.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,13 +50,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "slow: takes minutes; scripts/slow runs it, the gate does not"
+        "markers", "slow: takes minutes; nox -s nightly runs it, the gate does not"
     )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = config.getoption("--slow")
+    root = config.rootpath
+    for item in items:
+        if item.path.relative_to(root).as_posix().startswith(NIGHTLY):
+            item.add_marker("slow")
     is_slow = [item.get_closest_marker("slow") is not None for item in items]
     left_out = [item for item, slow in zip(items, is_slow, strict=True) if slow != wanted]
     items[:] = [item for item, slow in zip(items, is_slow, strict=True) if slow == wanted]

@@ -19,7 +19,6 @@ SCRIPTS = record.scripts()
 # Commands, and processes that scripts start; all else that can be run must print rows.
 OTHERS = {
     "compare.py",
-    "code_hash.py",
     "record.py",
     "paper/__main__.py",
     "peers/adapters.py",
@@ -80,7 +79,6 @@ def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path)
     assert stored == tmp_path / f"{name}.json"
     run = json.loads(stored.read_text(), parse_constant=refuse)
     assert run["command"] == f"python {SCRIPTS[name].relative_to(ROOT).as_posix()} --quick"
-    assert re.fullmatch(r"[0-9a-f]{16}", run["code"])
     assert re.fullmatch(r"[0-9a-f]{12}\+?|unknown", run["commit"])
     for row in run["rows"]:
         assert set(row) == {*FIELDS, "note"}

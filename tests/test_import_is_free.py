@@ -73,12 +73,6 @@ def test_the_core_without_torch_names_the_command_that_installs_it() -> None:
     )
 
 
-def test_a_gateway_serves_without_the_http_library_of_experts() -> None:
-    code = "import sys; sys.modules['h2'] = None\nimport mildroute.serving.api.completions"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import mildroute
 

@@ -18,7 +18,7 @@ from docs.tutorials.generate_gateway import ROOT, run, steps
 from mildroute import TextRouter
 from mildroute.persistence import save_router
 from mildroute.routers.base import named_costs
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 
 HEAD = (
@@ -168,7 +168,7 @@ def test_the_page_runs_with_canned_experts(tmp_path: Path) -> None:
 @needs_curl
 @pytest.mark.skipif(
     "MILDROUTE_LITELLM_ENV" not in os.environ,
-    reason="MILDROUTE_LITELLM_ENV is not set; see scripts/litellm-env",
+    reason="MILDROUTE_LITELLM_ENV is not set; nox -s nightly sets it",
 )
 @pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None, reason="the models are served by xllamacpp"

@@ -1,4 +1,4 @@
 """The paper's experiments.
 
-Cells as plain data, results in a store that resumes, in one process, in many or over Ray.
+Cells as plain data, results in a store that resumes, in one process or in many.
 """

@@ -24,6 +24,13 @@ def reproduce_tables(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="One line of each table on frozen vectors, one seed, four methods; minutes.",
+        ),
+    ] = False,
     profile: Annotated[
         str,
         typer.Option(
@@ -31,24 +38,27 @@ def reproduce_tables(
             help="cpu (frozen vectors, a small network for -e2e) or paper (its networks).",
         ),
     ] = "cpu",
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="A method in place of those of the table, see METHODS."),
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option("--data", help="Only lines of this data set.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds of each experiment.", min=1)] = 5,
     store: Annotated[
         Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")
     ] = Path("reproduction"),
-    workers: Annotated[
-        int, typer.Option("--workers", help="Processes, or processors of a local Ray.", min=1)
-    ] = 1,
-    ray: Annotated[
-        bool,
-        typer.Option("--ray", help="Run over Ray: the cluster of RAY_ADDRESS, or a local one."),
-    ] = False,
+    workers: Annotated[int, typer.Option("--workers", help="Processes.", min=1)] = 1,
     merge: Annotated[
         bool,
         typer.Option("--merge", help="Merge the files of the store into one at the end."),
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Write the ledger of the store to this Markdown file."),
+        typer.Option(
+            "--ledger", help="Write the table of all lines of the store to this Markdown file."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,25 +66,37 @@ def reproduce_tables(
 
     Example: python -m benchmarks.paper --table 1a --workers 2
     """
-    from benchmarks.paper.paper_tables import TABLES, cells_of
-    from benchmarks.paper.report import write_ledger
+    from benchmarks.paper.paper_tables import QUICK_METHODS, TABLES, cells_of
+    from benchmarks.paper.report import write_table
     from benchmarks.paper.run import Store, run_cells
     from mildroute.exceptions import ArgumentError
 
     names = list(TABLES) if everything else list(table or [])
+    if quick:
+        names, seeds = names or [name for name in TABLES if not TABLES[name].frozen], 1
+        method = method or list(QUICK_METHODS)
     if not names and ledger is None and not merge:
         raise ArgumentError(
-            f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}."
+            "say which tables, got none; use --all, --quick, or --table with one of"
+            f" {', '.join(TABLES)}."
         )
-    results, cells = Store(store), cells_of(names, profile=profile, seeds=seeds)
+    results = Store(store)
+    cells = cells_of(
+        names,
+        profile=profile,
+        seeds=seeds,
+        methods=method or (),
+        data=data or (),
+        first_line=quick,
+    )
     with progress_bar("cells") as tell:
-        ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
+        ran = run_cells(cells, results, workers=workers, progress=tell)
     if merge:
         results.merge()
     found = _summary(names, results, seeds) if profile == "cpu" else []
     notes = [f"{len(cells)} cells, {ran} of them run now; results: {store}"]
     if ledger is not None:
-        notes.append(f"ledger of {write_ledger(results, ledger, seeds=seeds)} results: {ledger}")
+        notes.append(f"table of {write_table(results, ledger, seeds=seeds)} results: {ledger}")
     if as_json:
         print_json(
             {

@@ -106,19 +106,16 @@ _MASS = TrainingObjective("sum", "theory")
 # The methods by name, as in :data:`benchmarks.paper.problems.METHODS`, for networks.
 NETWORK_METHODS: dict[str, NetworkMethod] = {
     "tdef": NetworkMethod("complement reward, equal margins", TrainingObjective("complement")),
-    "mild": NetworkMethod("sum reward, theory margins, largest score", _PRINTED),
-    "mild-decoded": NetworkMethod(
-        "the very network of MILD printed, largest posterior", _PRINTED, "consistent"
-    ),
+    "mild": NetworkMethod("sum reward, theory margins of winner counts, largest score", _PRINTED),
+    "mild-decoded": NetworkMethod("the very network, largest posterior", _PRINTED, "consistent"),
     "mild-tuned": NetworkMethod(
-        "as printed, margins plus an integer chosen by held-out rows", _PRINTED, tuned=True
+        "the same margins plus an integer chosen by held-out rows", _PRINTED, tuned=True
     ),
     "mild-uniform": NetworkMethod(
         "sum reward, equal margins, largest score", TrainingObjective("sum")
     ),
     "mild-consistent": NetworkMethod(
-        "the very network of MILD printed, largest posterior at a temperature that is fitted on"
-        " held-out rows",
+        "the very network, largest posterior at a temperature that is fitted on held-out rows",
         _PRINTED,
         "consistent",
         calibrated=True,

@@ -79,7 +79,7 @@ def measure(quick: bool, steps: int) -> Iterator[Row]:
 
 
 def step_rows(network: str, table: str, quick: bool, steps: int) -> Iterator[Row]:
-    """Train for some steps by the recipe of the paper, and look at what moved."""
+    """Train for some steps as the paper does, and look at what moved."""
     recipe = RECIPES[network]
     batch = QUICK[network] if quick else recipe.batch_size
     material = material_for(network, table, batch * steps)

@@ -11,7 +11,17 @@ from pathlib import Path
 from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from mildroute.exceptions import ArgumentError
 
-__all__ = ["PROFILES", "TABLES", "Line", "PaperTable", "Printed", "cells_of", "printed_figures"]
+__all__ = [
+    "MASS_METHODS",
+    "PROFILES",
+    "QUICK_METHODS",
+    "TABLES",
+    "Line",
+    "PaperTable",
+    "Printed",
+    "cells_of",
+    "printed_figures",
+]
 
 
 PROFILES = ("cpu", "paper")
@@ -27,6 +37,16 @@ _OURS = (
     "mildroute-raw",
     "mildroute",
 )
+# The same with m_k from P; run where asked for by name.
+MASS_METHODS = (
+    "mild-mass",
+    "mild-mass-decoded",
+    "mild-mass-tuned",
+    "mild-mass-tuned-each",
+    "mild-mass-consistent",
+    "mild-uniform",
+)
+QUICK_METHODS = ("tdef", "mild", "mild-mass", "mild-mass-tuned")
 _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
 _END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
@@ -242,12 +262,21 @@ TABLES |= {
 
 
 def cells_of(
-    names: Sequence[str], *, profile: str = "cpu", seeds: int = 5
+    names: Sequence[str],
+    *,
+    profile: str = "cpu",
+    seeds: int = 5,
+    methods: Sequence[str] = (),
+    data: Sequence[str] = (),
+    first_line: bool = False,
 ) -> list[ExperimentConfig]:
     """The cells of some tables; a cell that belongs to several stands once.
 
     Args:
         names: Names of tables.
+        methods: Names of methods in place of those of the tables; empty for theirs.
+        data: Names of data sets to keep; empty for all.
+        first_line: Whether only the first line of each table is kept.
         profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
             its own networks on raw inputs, which has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
@@ -270,12 +299,13 @@ def cells_of(
     cells = [
         _cell(line, method, seed, profile)
         for table in tables
-        for line in table.lines
+        for line in (table.lines[:1] if first_line else table.lines)
         if profile == "cpu" or (line.in_paper and not line.network)
+        if not data or line.data.name in data
         for seed in range(
             min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds
         )
-        for method in table.methods
+        for method in methods or table.methods
         if profile == "cpu" or method not in _LINEAR_ONLY
     ]
     once = {cell.key: cell for cell in cells}.values()

@@ -133,16 +133,16 @@ METHODS: dict[str, Method] = {
         "TDEF", "complement reward, equal margins", lambda seed: TDEFRouter(random_state=seed)
     ),
     "mild": Method(
-        "MILD printed",
-        "sum reward, theory margins, largest score",
+        "MILD, winner counts",
+        "sum reward, theory margins of winner counts, largest score",
         lambda seed: PaperMILDRouter(margins="winner_counts", random_state=seed),
     ),
     "mild-decoded": Method(
-        "MILD decoded", "the very scores of MILD printed, largest posterior", DecodedMild
+        "MILD, winner counts, decoded", "the very scores, largest posterior", DecodedMild
     ),
     "mild-tuned": Method(
-        "MILD tuned",
-        "as printed, margins plus an integer chosen by cross-validation",
+        "MILD, winner counts, tuned",
+        "the same margins plus an integer chosen by cross-validation",
         lambda seed: PaperMILDRouter(margins="winner_counts", offsets="search", random_state=seed),
     ),
     "mild-uniform": Method(

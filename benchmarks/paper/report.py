@@ -1,279 +1,237 @@
-"""The Markdown tables of the ledger.
-
-Losses, differences, signs and shares of the lines of a table.
-"""
+"""The table of all lines: the paper's figures beside ours, and a verdict on each of its claims."""
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.paper.networks import NETWORK_METHODS, RECIPES
-from benchmarks.paper.paper_tables import TABLES, Line, PaperTable, Printed, cells_of
-from benchmarks.paper.problems import METHODS
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.paper.network_results import NetworkResult, network_gap, pooled_gap, read_results
+from benchmarks.paper.network_study import METHODS as NETWORK_METHODS
+from benchmarks.paper.paper_tables import MASS_METHODS, TABLES, Line, cells_of
 from benchmarks.paper.run import Result, Store
 from benchmarks.paper.summaries import (
-    BASELINE,
-    CAUSES,
     Gap,
     LineFigures,
-    Spread,
-    agreement,
-    cause_of,
     figures_of,
     gap_between,
+    gap_over_sets,
     results_of,
-    sign_of,
-    spread_of,
+    tally_of,
 )
 
 __all__ = [
-    "INTRODUCTION",
-    "NOT_SHOWN",
-    "PAPER_ISSUES",
-    "default_table",
-    "end_to_end_introduction",
-    "frozen_table",
-    "gap_table",
+    "IMAGE_TABLES",
+    "READINGS",
+    "chosen_kinds",
+    "claims_table",
     "gap_words",
-    "ledger_of",
-    "loss_table",
+    "lines_table",
     "markdown",
-    "share_table",
-    "sign_table",
-    "spread_words",
-    "write_ledger",
+    "network_table",
+    "pooled_lines",
+    "write_table",
 ]
 
+IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
+# What linear routers are, as columns name them; "counts" are the m_k of the margins.
+READINGS = {
+    "mild": "sum reward, winner counts, argmax, untuned",
+    "mild-decoded": "sum reward, winner counts, decoded, untuned",
+    "mild-tuned": "sum reward, winner counts, argmax, tuned",
+    "mild-mass": "sum reward, m from P, argmax, untuned",
+    "mild-mass-tuned": "sum reward, m from P, argmax, tuned",
+    "mildroute": "our default",
+}
+_SEEDS = 5
+_INTRODUCTION = """\
+# The paper, line by line
 
-# What the ledger says besides figures.
+Written by `python -m benchmarks.paper --ledger benchmarks/results/paper/README.md` from the
+Parquet files beside it; do not edit. What the figures mean is on the page
+[The paper](../../../docs/theory/paper.md).
 
-
-# Paragraphs at the top.
-INTRODUCTION = (
-    (
-        "Every experiment of the paper beside what was measured here. Written by `python -m"
-        " benchmarks.paper --ledger docs/reproduction.md` from stored results; do not edit. Fill"
-        " the store with `python -m benchmarks.paper --all --profile cpu`; it resumes where it"
-        " stopped."
-    ),
-    (
-        "What differs from the paper. Images: 10,000 training images (8,000 of Tiny ImageNet)"
-        " instead of all; linear routers on frozen EfficientNet-lite0 vectors (112 x 112 pixels,"
-        " their 256 main directions) instead of a ResNet-18. Real experts are logistic regressions"
-        " on those vectors, trained on half of the training rows; routers learn from the other"
-        " half, since experts are better on rows they have seen. Language models: answers of"
-        " claude-3-opus, mixtral-8x7b and Llama-2-7b on MMLU, and of Qwen2.5-72B, Qwen2.5-7B and"
-        " gemma-2b on MMLU-Pro, with MiniLM sentence vectors, instead of Qwen2.5 7B/1.5B/0.5B with"
-        " DeBERTa; seeds 0 to 4 are five folds. Penalties are chosen by cross-validation for every"
-        " method. The last tables train a small ResNet on the pixels. Absolute figures cannot"
-        " match; directions should."
-    ),
-)
-
-# What a reader of the paper should know.
-PAPER_ISSUES = (
-    (
-        "The bound that justifies theory margins is false where margins differ: see [the decision"
-        " rule](theory/decision.md). The paper's tuning adds integers of up to 5 to margins that"
-        " sum to 1, which makes them nearly equal and so hides the fault: MILD tuned is close to"
-        " equal margins."
-    ),
-    (
-        "Table 3(b) contradicts itself. TDEF always takes the tiny model and pays 0.928, so that"
-        " model is right on 17.2% of the queries; it is optimal on 56.8%, so no model is right on"
-        " 39.6%; the oracle then pays 0.568 x 0.1 + 0.396 + 0.120 x 0.6 + 0.312 x 1 = 0.837. MILD"
-        " is printed at 0.813, below the oracle (by less than its standard deviation of 0.040)."
-    ),
-    (
-        "Table 3(a): TDEF takes the strong model on 99.6% and pays 0.438. With 39.6% that no model"
-        " can answer, a smaller model helps on about 4% of the queries, not on the 17.8% that the"
-        " row 'Optimal' gives them; the rest must be ties."
-    ),
-    (
-        "The severe table is said to use real experts, yet MILD pays 0.0125 on CIFAR-10 where Table"
-        " 2 has 0.106 with real experts. Synthetic experts fit its figures better: always taking"
-        " the first one costs about 0.09. Both are run here."
-    ),
-    (
-        "The two MMLU subjects hold about 500 questions; the paper speaks of 4,000 for training and"
-        " 2,000 for testing."
-    ),
-    (
-        "Offsets of down to -5 would make margins negative; only those that leave them positive are"
-        " searched here."
-    ),
-    (
-        "Error + cost exceeds 1, for which TDEF's reward 1 - cost is negative; costs are divided by"
-        " the largest one here."
-    ),
-    (
-        "'20% random Gaussian variations' is read as a standard deviation of 20% of the largest"
-        " cost, on training costs alone, with no cost below 0."
-    ),
-    (
-        "The fees of the extreme split are not printed; (0, 0.1, 1.5) makes the strong model the"
-        " best one on 94% to 96% of the queries."
-    ),
-)
-
-# What is missing.
-NOT_SHOWN = (
-    (
-        "The profile `paper` (ResNet-18, 200 epochs; DeBERTa-v3-xsmall, 5 epochs) needs a GPU and,"
-        " for Table 3, answers of the paper's own models. That it starts and passes a step at full"
-        " size is shown by `python benchmarks/paper/one_step.py`."
-    ),
-)
+Linear routers: frozen EfficientNet-lite0 vectors of images (112 x 112 pixels, 256 main
+directions), MiniLM vectors of texts; penalties by cross-validation; five seeds (tables of answers:
+five folds). Differences are to TDEF on the same vectors, below zero is better, with 95%
+intervals over test rows and seeds. "Tuned": margins plus one whole number from 0 to 5 by
+cross-validation. "-": not run. Real experts are logistic regressions on half of the training
+rows."""
 
 
-# The Markdown tables of the ledger: losses, differences, signs and shares of the lines of a
-# table.
+def write_table(store: Store, path: Path, *, seeds: int = _SEEDS) -> int:
+    """Write the table of a store; the same store gives the same bytes.
 
+    Args:
+        store: The results of linear routers; ``network.parquet`` in the folder above holds those
+            of the network study.
+        path: The Markdown file.
+        seeds: Seeds 0 to this one, exclusive.
 
-def loss_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    """Losses of every method beside the paper's, the best single expert's and the oracle's.
-
-    Example:
-        >>> from benchmarks.paper.paper_tables import TABLES
-        >>> loss_table(TABLES["1a"], []).splitlines()[2][:27]
-        '| row | best single | TDEF '
+    Returns:
+        How many results of linear routers it rests on.
     """
-    papers = list(
-        dict.fromkeys(
-            name
-            for each in figures
-            for name, value in each.printed.items()
-            if value.loss is not None
-        )
-    )
+    results = read_store(store, seeds)
+    networks = read_results(network_file(store))
+    parts = [
+        _INTRODUCTION,
+        "## Claims",
+        claims_table(results, networks, seeds),
+        "## Small networks",
+        network_table(networks),
+        "## Linear routers",
+        *(
+            part
+            for name, table in TABLES.items()
+            if not table.frozen
+            for part in (f"### {name}: {table.title}", lines_table(name, results, seeds))
+        ),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", newline="\n")
+    return len(results)
+
+
+def read_store(store: Store, seeds: int = _SEEDS) -> dict[str, Result]:
+    """Read the results of all tables, those of methods beyond the tables' too."""
+    cells = cells_of(list(TABLES), seeds=seeds)
+    cells += cells_of([name for name in TABLES if not TABLES[name].frozen], methods=MASS_METHODS)
+    return store.read({cell.key for cell in cells})
+
+
+def network_file(store: Store) -> Path:
+    """Return where the results of the network study lie beside a store."""
+    return store.folder.parent / "paper-network.parquet"
+
+
+def lines_table(table: str, results: Mapping[str, Result], seeds: int = _SEEDS) -> str:
+    """Losses and differences of the lines of a table, and what our default chose on each."""
+    figures = figures_of(TABLES[table], results, seeds)
+    if not figures:
+        return f"Not run: `python -m benchmarks.paper --table {table}`."
     head = [
-        "row",
-        *(f"paper {name}" for name in papers),
+        "line",
+        "paper: MILD - TDEF",
         "best single",
-        *(METHODS[name].label for name in table.methods),
-        "oracle",
+        "TDEF",
+        *READINGS.values(),
+        "our default chose",
     ]
     rows = [
         [
-            each.line.row,
-            *(_printed(each.printed.get(name)) for name in papers),
-            _number(each.best_single),
-            *(spread_words(each.spreads.get(name), each.gaps.get(name)) for name in table.methods),
-            _number(each.oracle),
+            each.line.row + ("" if each.line.in_paper else " (not in the paper)"),
+            _printed_gap(each),
+            f"{each.best_single:.4f}",
+            f"{each.spreads['tdef'].mean:.4f}",
+            *(gap_words(each.gaps.get(name)) for name in READINGS),
+            chosen_kinds(results_of(each.line, "mildroute", results, seeds).values()),
         ]
         for each in figures
     ]
+    return markdown(head, rows)
+
+
+def chosen_kinds(results: Iterable[Result]) -> str:
+    """Return what the default router chose, with the number of seeds.
+
+    Example:
+        >>> chosen_kinds([])
+        '-'
+    """
+    kinds = Counter(_kind(result.note) for result in results)
+    return ", ".join(f"{name} {count}" for name, count in kinds.most_common()) or "-"
+
+
+def network_table(networks: Sequence[NetworkResult]) -> str:
+    """Losses of tuned networks and their differences to TDEF, tuned alike and as published."""
+    if not networks:
+        return "Not run: `python -m benchmarks.paper.network_study`."
+    others = [name for name in NETWORK_METHODS if name != "tdef"]
+    head = [
+        "line",
+        "seeds",
+        "TDEF as published",
+        "TDEF tuned",
+        *(f"{name}, tuned" for name in others),
+        "MILD tuned - TDEF as published",
+    ]
+    rows = []
+    for table, row in dict.fromkeys((each.cell.table, each.cell.row) for each in networks):
+        by_method = {
+            name: [
+                each
+                for each in networks
+                if (each.cell.table, each.cell.row, each.cell.method) == (table, row, name)
+            ]
+            for name in NETWORK_METHODS
+        }
+        tdef = by_method["tdef"]
+        if not tdef:
+            continue
+        published = np.mean([each.published_paid.mean() for each in tdef])
+        rows.append(
+            [
+                f"{table} {row}",
+                str(len(tdef)),
+                f"{published:.4f}",
+                f"{np.mean([each.loss for each in tdef]):.4f}",
+                *(gap_words(network_gap(by_method[name], tdef)) for name in others),
+                gap_words(_gap_to_published(by_method["mild"], tdef)),
+            ]
+        )
+    words = "; ".join(f"{name}: {what}" for name, what in NETWORK_METHODS.items())
     note = (
-        "Deferral loss, mean ± standard deviation over seeds; (+) and (-): better and worse than"
-        " TDEF, the 95% interval excludes zero."
+        f"Methods ({words}). As published: margins of 1, weight decay 0.001. Tuned: mean of the"
+        " margins and weight decay by 1,500 held-out rows, 30 trials for each method. How often"
+        f" the choice lies at an edge of the grid: {_edge_words(networks)}."
     )
     return f"{note}\n\n{markdown(head, rows)}"
 
 
-def gap_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    """Differences of every method to TDEF, whether they agree with the paper, and why not.
+def claims_table(
+    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int = _SEEDS
+) -> str:
+    """Measure each claim of the paper under each reading.
 
-    Example:
-        >>> from benchmarks.paper.paper_tables import TABLES
-        >>> head = gap_table(TABLES["1a"], []).splitlines()[2]
-        >>> head.endswith('| printed agrees | tuned agrees | cause |')
-        True
+    The interval is that of the mean difference over the lines, which are averaged row by row where
+    they share images.
     """
-    methods = [name for name in table.methods if name != BASELINE]
-    head = [
-        "row",
-        "paper",
-        *(METHODS[name].label for name in methods),
-        "printed agrees",
-        "tuned agrees",
-        "cause",
-    ]
     rows = [
-        [
-            each.line.row,
-            _printed_gap(each),
-            *(gap_words(each.gaps.get(name)) for name in methods),
-            agreement(each, "mild"),
-            agreement(each, "mild-tuned"),
-            cause_of(each),
-        ]
-        for each in figures
+        *_claim_below_tdef(results, networks, seeds),
+        *_claim_theory_margins(results, networks, seeds),
+        *_claim_noise(results, seeds),
+        *_claim_minority(results, networks, seeds),
     ]
-    return (
-        "Difference to TDEF with its 95% interval (below zero is better); the paper's is"
-        f" MILD's.\n\n{markdown(head, rows)}"
-    )
-
-
-def sign_table(figures: Sequence[LineFigures], methods: Iterable[str]) -> str:
-    """On how many lines each method beats TDEF.
-
-    Example:
-        >>> print(sign_table([], ["mild"]).splitlines()[0][:51])
-        | against TDEF | lines better | worse | sign test p
-    """
-    head = [
-        "against TDEF",
-        "lines better",
-        "worse",
-        "sign test p",
-        "significantly better",
-        "significantly worse",
-    ]
-    rows = []
-    for name in methods:
-        gaps = [each.gaps[name] for each in figures if name in each.gaps]
-        if gaps:
-            sign = sign_of(gaps)
-            counts = [
-                f"{count}/{len(gaps)}"
-                for count in (
-                    sign.better,
-                    sign.worse,
-                    sign.significantly_better,
-                    sign.significantly_worse,
-                )
-            ]
-            rows.append([METHODS[name].label, *counts[:2], f"{sign.p_value:.3g}", *counts[2:]])
+    head = ["claim", "reading", "mean difference", "lines better", "significantly", "worse"]
     return markdown(head, rows)
 
 
-def share_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    """How often each expert is chosen.
-
-    Example:
-        >>> from benchmarks.paper.paper_tables import TABLES
-        >>> share_table(TABLES["1a"], []).splitlines()[0]
-        'How often each expert is chosen, in percent.'
-    """
-    shown = [
-        name
-        for name in ("tdef", "mild", "mild-decoded", "mild-tuned", "mildroute")
-        if name in table.methods
-    ]
-    papers = [
-        name
-        for name in ("optimal", "TDEF", "MILD")
-        if any(name in each.printed for each in figures)
-    ]
-    head = [
-        "row",
-        *(f"paper {name}" for name in papers),
-        "optimal",
-        *(METHODS[name].label for name in shown),
-    ]
-    rows = [
-        [
-            each.line.row,
-            *(_printed_shares(each.printed.get(name)) for name in papers),
-            _shares(each.optimal),
-            *(_shares(each.shares.get(name, ())) for name in shown),
-        ]
-        for each in figures
-    ]
-    return f"How often each expert is chosen, in percent.\n\n{markdown(head, rows)}"
+def pooled_lines(
+    lines: Sequence[Line], method: str, other: str, results: Mapping[str, Result], seeds: int
+) -> tuple[Gap, list[Gap]] | None:
+    """Mean difference between two methods over the lines that have both, and that of each line."""
+    by_set: dict[str, list[NDArray[np.float64]]] = {}
+    gaps = []
+    for line in lines:
+        ours, theirs = (results_of(line, name, results, seeds) for name in (method, other))
+        both = sorted(set(ours) & set(theirs))
+        if not both:
+            continue
+        gaps.append(gap_between(ours, theirs))
+        paid = [ours[seed].paid - theirs[seed].paid for seed in both]
+        rows = np.concatenate(paid)[None] if line.experts.kind == "table" else np.stack(paid)
+        # Two subjects of MMLU are 4% of all its rows; that overlap is left out of account.
+        by_set.setdefault(f"{line.data.name} {line.data.groups}", []).append(rows)
+    if not gaps:
+        return None
+    matrices = []
+    for each in by_set.values():
+        seeds_of_all = min(len(rows) for rows in each)
+        matrices.append(np.mean([rows[:seeds_of_all] for rows in each], axis=0))
+    return gap_over_sets(matrices), gaps
 
 
 def gap_words(gap: Gap | None) -> str:
@@ -284,19 +242,6 @@ def gap_words(gap: Gap | None) -> str:
         ('-0.1000 [-0.2000, +0.0500]', '-')
     """
     return "-" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-
-
-def spread_words(spread: Spread | None, gap: Gap | None = None) -> str:
-    """A mean with its deviation, marked where the difference is more than noise.
-
-    Example:
-        >>> spread_words(Spread(0.5, 0.01, 5), Gap(-0.1, -0.2, -0.05)), spread_words(None)
-        ('0.5000 ± 0.0100 (+)', '-')
-    """
-    if spread is None:
-        return "-"
-    mark = {"better": " (+)", "worse": " (-)"}.get(gap.verdict if gap is not None else "", "")
-    return f"{_number(spread.mean)} ± {_number(spread.sd)}{mark}"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -312,317 +257,150 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
 
 
-def _printed(value: Printed | None) -> str:
-    return (
-        "-"
-        if value is None or value.loss is None
-        else f"{_number(value.loss)} ± {_number(value.sd or 0.0)}"
-    )
+def _claim_below_tdef(
+    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
+) -> list[list[str]]:
+    claim = "consistently below TDEF"
+    images = [line for name in IMAGE_TABLES for line in TABLES[name].lines]
+    rows = []
+    for name, label in READINGS.items():
+        if name != "mildroute":
+            found = pooled_lines([x for x in images if x.in_paper], name, "tdef", results, seeds)
+            rows.append(_row(claim, f"linear: {label}", found))
+    ours = [each for each in networks if each.cell.line.in_paper]
+    rows += [
+        _network_row(claim, f"network, {NETWORK_METHODS[name]}; both tuned", ours, name, "tdef")
+        for name in ("mild", "mild-ratio", "mild-wins", "sum-equal", "regression", "ce")
+    ]
+    return rows
+
+
+def _claim_theory_margins(
+    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
+) -> list[list[str]]:
+    claim = "theory margins beat uniform ones"
+    lines = TABLES["margins"].lines
+    rows = [
+        _row(
+            claim,
+            f"linear, MMLU: {READINGS[name]}",
+            pooled_lines(lines, name, "mild-uniform", results, seeds),
+        )
+        for name in ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
+    ]
+    images = [line for name in IMAGE_TABLES for line in TABLES[name].lines]
+    rows += [
+        _row(
+            claim,
+            f"linear, images: {READINGS[name]}",
+            pooled_lines(images, name, "mild-uniform", results, seeds),
+        )
+        for name in ("mild-mass", "mild-mass-tuned")
+    ]
+    return rows + [
+        _network_row(
+            claim, f"network, {NETWORK_METHODS[name]}; both tuned", networks, name, "sum-equal"
+        )
+        for name in ("mild", "mild-ratio", "mild-wins")
+    ]
+
+
+def _claim_noise(results: Mapping[str, Result], seeds: int) -> list[list[str]]:
+    names = ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
+    found = {
+        name: pooled_lines(TABLES["noise"].lines, name, "tdef", results, seeds) for name in names
+    }
+    return [
+        _row("below TDEF under 20% noise", f"linear, MMLU: {READINGS[name]}", found[name])
+        for name in names
+    ]
+
+
+def _claim_minority(
+    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
+) -> list[list[str]]:
+    names = ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
+    rows = []
+    severe = TABLES["severe"].lines
+    for claim, lines in (
+        ("95/5, MMLU", TABLES["extreme"].lines),
+        ("90/10, images", [line for line in severe if line.in_paper]),
+        ("90/10, images, lines not in the paper", [line for line in severe if not line.in_paper]),
+    ):
+        for name in names:
+            found = pooled_lines(lines, name, "tdef", results, seeds)
+            rows.append(_row(f"below TDEF at {claim}", f"linear: {READINGS[name]}", found))
+    rows += [
+        _network_row(
+            "below TDEF at 90/10, images",
+            f"network, {NETWORK_METHODS[name]}; both tuned",
+            [each for each in networks if each.cell.table == "severe" and each.cell.line.in_paper],
+            name,
+            "tdef",
+        )
+        for name in ("mild", "mild-wins", "sum-equal")
+    ]
+    return rows
+
+
+def _row(claim: str, reading: str, found: tuple[Gap, list[Gap]] | None) -> list[str]:
+    if found is None:
+        return [claim, reading, "not run", "-", "-", "-"]
+    pooled, gaps = found
+    tally = tally_of(gaps)
+    return [
+        claim,
+        reading,
+        gap_words(pooled),
+        f"{tally.better} of {tally.lines}",
+        str(tally.significantly_better),
+        f"{tally.worse}, {tally.significantly_worse} significantly",
+    ]
+
+
+def _network_row(
+    claim: str, reading: str, networks: Sequence[NetworkResult], method: str, other: str
+) -> list[str]:
+    pooled = pooled_gap(list(networks), method, other)
+    if pooled is None:
+        return _row(claim, reading, None)
+    gaps = []
+    for line in dict.fromkeys((each.cell.table, each.cell.row) for each in networks):
+        here = [each for each in networks if (each.cell.table, each.cell.row) == line]
+        gap = network_gap(
+            *([each for each in here if each.cell.method == name] for name in (method, other))
+        )
+        gaps += [] if gap is None else [gap]
+    return _row(claim, reading, (pooled[0], gaps))
+
+
+def _gap_to_published(ours: list[NetworkResult], tdef: list[NetworkResult]) -> Gap | None:
+    published = {each.cell.seed: each.published_paid for each in tdef}
+    rows = [each.paid - published[each.cell.seed] for each in ours if each.cell.seed in published]
+    return gap_over_sets([np.stack(rows)]) if rows else None
+
+
+def _edge_words(networks: Sequence[NetworkResult]) -> str:
+    words = []
+    for name in NETWORK_METHODS:
+        cells = [each for each in networks if each.cell.method == name]
+        if cells:
+            edges = Counter(edge for each in cells for edge in each.edges)
+            told = ", ".join(f"{edge} {count}" for edge, count in sorted(edges.items()))
+            words.append(f"{name} ({told or 'never'}; of {len(cells)})")
+    return "; ".join(words)
+
+
+def _kind(note: str) -> str:
+    if "best single expert" in note:
+        return "best single"
+    if "cost regression" in note:
+        return "cost regression"
+    return "equal margins" if "uniform margins" in note else "differing margins"
 
 
 def _printed_gap(figures: LineFigures) -> str:
-    losses = [figures.printed[name].loss for name in ("MILD", "TDEF") if name in figures.printed]
-    return (
-        f"{losses[0] - losses[1]:+.4f}"
-        if len(losses) == 2 and losses[0] is not None and losses[1] is not None
-        else "-"
+    mild, tdef = (
+        figures.printed[name].loss if name in figures.printed else None for name in ("MILD", "TDEF")
     )
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return " / ".join(f"{100 * share:.1f}" for share in shares)
-
-
-def _printed_shares(value: Printed | None) -> str:
-    return (
-        _shares([share / 100 for share in value.shares])
-        if value is not None and value.shares
-        else "-"
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}"
-
-
-# The part of the ledger on networks that are trained end to end, beside linear routers on frozen
-# vectors.
-
-
-_DEFAULT = "mildroute"
-
-
-def end_to_end_introduction(figures: Mapping[str, Sequence[LineFigures]]) -> list[str]:
-    """What was trained and how, and all lines together.
-
-    Args:
-        figures: Lines of every table by its name.
-
-    Returns:
-        Paragraphs.
-
-    Example:
-        >>> end_to_end_introduction({})[0]
-        '## End to end'
-    """
-    tables = [table for table in TABLES.values() if table.frozen]
-    networks = dict.fromkeys(line.network for table in tables for line in table.lines)
-    methods = dict.fromkeys(method for table in tables for method in table.methods)
-    lines = [each for table in tables for each in figures.get(table.name, ())]
-    return [
-        "## End to end",
-        (
-            "The same rows, experts, costs and test rows as above, but a network reads the pixels."
-            " A tenth of the training rows teaches no method; it chooses states, offsets,"
-            " temperatures and, for mildroute, reward and margins. Methods with the same loss share"
-            " one trained network. The severe split is run with synthetic experts, which the"
-            " paper's figures look like: with real ones half of the images would be the experts'."
-        ),
-        "\n".join(_recipe(network) for network in networks),
-        "\n".join(
-            [
-                "Methods:",
-                "",
-                *(
-                    f"- **{METHODS[name].label}**: {NETWORK_METHODS[name].what}."
-                    for name in methods
-                ),
-            ]
-        ),
-        *([sign_table(lines, methods)] if lines else []),
-    ]
-
-
-def default_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
-    """What our default adds to the loss of every other method.
-
-    It is meant to reach the best of them.
-
-    Args:
-        table: A table of networks.
-        results: Results by key.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        A note and a table.
-
-    Example:
-        >>> default_table(TABLES["1a-e2e"], {}, 3).splitlines()[-1]
-        '| I svhn | - | - | - | - | - |'
-    """
-    others = [method for method in table.methods if method != _DEFAULT]
-    rows = [
-        [line.row, *(_beyond(line, method, results, seeds) for method in others)]
-        for line in table.lines
-    ]
-    note = (
-        f"What {METHODS[_DEFAULT].label} adds to the loss of each other method, with the 95%"
-        " interval (below zero it is better)."
-    )
-    return f"{note}\n\n{markdown(['row', *(METHODS[name].label for name in others)], rows)}"
-
-
-def frozen_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
-    """What the network adds to the loss of the same method on frozen vectors.
-
-    Both meet the same rows, experts and seeds.
-
-    Args:
-        table: A table of networks.
-        results: Results by key.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        A note and a table.
-
-    Example:
-        >>> frozen_table(TABLES["1a-e2e"], {}, 3).splitlines()[-1]
-        '| I svhn | - | - | - | - | - | - |'
-    """
-    linear = {line.row: line for line in TABLES[table.frozen].lines}
-    rows = [
-        [
-            line.row,
-            *(_beside(line, linear[line.row], method, results, seeds) for method in table.methods),
-        ]
-        for line in table.lines
-    ]
-    note = (
-        "The linear router of the same method on frozen vectors, at the seeds that both have, and"
-        " what the network adds to its loss with the 95% interval (below zero the network is"
-        " better)."
-    )
-    return f"{note}\n\n{markdown(['row', *(METHODS[name].label for name in table.methods)], rows)}"
-
-
-def _beside(
-    network: Line, linear: Line, method: str, results: Mapping[str, Result], seeds: int
-) -> str:
-    ours, other = (results_of(line, method, results, seeds) for line in (network, linear))
-    both = sorted(set(ours) & set(other))
-    return (
-        f"{spread_words(spread_of([other[seed] for seed in both]))};"
-        f" {gap_words(gap_between(ours, other))}"
-        if both
-        else "-"
-    )
-
-
-def _beyond(line: Line, method: str, results: Mapping[str, Result], seeds: int) -> str:
-    ours, other = (results_of(line, name, results, seeds) for name in (_DEFAULT, method))
-    return gap_words(gap_between(ours, other)) if set(ours) & set(other) else "-"
-
-
-def _recipe(network: str) -> str:
-    recipe = RECIPES[network]
-    trained = (
-        f"{recipe.optimizer}, step {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g},"
-        f" batches of {recipe.batch_size}"
-    )
-    return (
-        f"- **{network}**: {recipe.model}; {trained}, {recipe.epochs} epochs. Unlike the paper:"
-        f" {recipe.unstated}."
-    )
-
-
-# The ledger: every table of the paper beside what was measured, written from the store and from
-# nothing else.
-
-
-def write_ledger(store: Store, path: Path, *, seeds: int = 5) -> int:
-    """Write the ledger of a store; the same store gives the same bytes.
-
-    Args:
-        store: The results.
-        path: The Markdown file.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        How many results it rests on.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> write_ledger(Store(folder / "store"), folder / "ledger.md")
-        0
-    """
-    results = store.read({cell.key for cell in cells_of(list(TABLES), seeds=seeds)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(ledger_of(results, seeds=seeds), encoding="utf-8", newline="\n")
-    return len(results)
-
-
-def ledger_of(results: Mapping[str, Result], *, seeds: int = 5) -> str:
-    """The ledger as Markdown.
-
-    Args:
-        results: Results by key.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> ledger_of({}).splitlines()[0]
-        '# The paper, table by table'
-    """
-    known = [results[key] for key in sorted(results)]
-    figures = {name: figures_of(table, results, seeds) for name, table in TABLES.items()}
-    parts = [
-        "# The paper, table by table",
-        *INTRODUCTION,
-        _runs(known, seeds),
-        _methods(),
-        _overall(figures),
-    ]
-    linear, networks = (
-        [table for table in TABLES.values() if bool(table.frozen) is end_to_end]
-        for end_to_end in (False, True)
-    )
-    parts += [
-        part for table in linear for part in _section(table, figures[table.name], results, seeds)
-    ]
-    parts += end_to_end_introduction(figures)
-    parts += [
-        part for table in networks for part in _section(table, figures[table.name], results, seeds)
-    ]
-    parts += ["## Causes", "\n".join(f"- **{name}**: {cause}" for name, cause in CAUSES.items())]
-    parts += ["## Inconsistencies in the paper", "\n".join(f"- {each}" for each in PAPER_ISSUES)]
-    parts += ["## Not shown here", "\n".join(f"- {item}" for item in NOT_SHOWN)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _runs(results: Sequence[Result], seeds: int) -> str:
-    wanted = len(cells_of(list(TABLES), seeds=seeds))
-    if not results:
-        return f"Results: 0 of {wanted} cells."
-    days = sorted({result.finished[:10] for result in results})
-    versions = sorted({result.versions for result in results})
-    hours = sum(result.seconds for result in results) / 3600
-    words = "; ".join(
-        ", ".join(f"{name} {number}" for name, number in json.loads(each or "{}").items())
-        for each in versions
-    )
-    return (
-        f"Results: {len(results)} of {wanted} cells, {hours:.2f} hours of processor time, run"
-        f" {days[0]} to {days[-1]} with {words}."
-    )
-
-
-def _methods() -> str:
-    shown = {name for table in TABLES.values() for name in table.methods}
-    lines = [f"- **{each.label}**: {each.what}." for name, each in METHODS.items() if name in shown]
-    return "\n".join(
-        [
-            (
-                "Methods, all linear on the same frozen vectors (for networks see [end to"
-                " end](#end-to-end)):"
-            ),
-            "",
-            *lines,
-        ]
-    )
-
-
-def _overall(figures: Mapping[str, Sequence[LineFigures]]) -> str:
-    """The image tables together: the share of lines on which each method beats TDEF."""
-    lines = [each for name in ("1a", "1b", "2a", "2b", "severe") for each in figures[name]]
-    return "\n".join(["## All image lines together", "", sign_table(lines, TABLES["1a"].methods)])
-
-
-def _section(
-    table: PaperTable, figures: Sequence[LineFigures], results: Mapping[str, Result], seeds: int
-) -> list[str]:
-    title = f"## {table.name}: {table.title}"
-    if not figures:
-        return [title, f"Not run yet: `python -m benchmarks.paper --table {table.name}`."]
-    parts = [
-        title,
-        loss_table(table, figures),
-        gap_table(table, figures),
-        sign_table(figures, table.methods),
-        share_table(table, figures),
-    ]
-    parts += [_noise_table(table, results, seeds)] if table.clean else []
-    return parts + (
-        [default_table(table, results, seeds), frozen_table(table, results, seeds)]
-        if table.frozen
-        else []
-    )
-
-
-def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
-    """What noise on the training costs adds to the loss, against the clean table."""
-    clean = TABLES[table.clean].lines
-    rows = []
-    for line, without in zip(table.lines, clean, strict=True):
-        row = [line.row]
-        for name in table.methods:
-            noisy, quiet = (results_of(each, name, results, seeds) for each in (line, without))
-            row.append(gap_words(gap_between(noisy, quiet)) if set(noisy) & set(quiet) else "-")
-        rows.append(row)
-    head = ["row", *(METHODS[name].label for name in table.methods)]
-    return (
-        "What the noise adds to the loss (paper: TDEF +0.126, MILD"
-        f" +0.013).\n\n{markdown(head, rows)}"
-    )
+    return "-" if mild is None or tdef is None else f"{mild - tdef:+.4f}"

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.code_hash import code_hash, commit
+from benchmarks.commit import commit
 from benchmarks.paper.config import Data, ExperimentConfig
 from benchmarks.paper.data import IMAGE_SETS, Folders, labeled_of
 from benchmarks.paper.problems import Problem, problem_of, router_of
@@ -145,7 +145,7 @@ class Store:
         self.folder = Path(folder)
 
     def append(self, results: Sequence[Result]) -> None:
-        """Write results as one file, with the code that found them; none writes nothing."""
+        """Write results as one file, with its origin; an empty sequence writes nothing."""
         if not results:
             return
         table = pa.Table.from_pylist([_row_of(result) for result in results], schema=_COLUMNS)
@@ -156,12 +156,6 @@ class Store:
         files = self._files()
         tables = [pq.read_table(path) for path in files]
         origins = [table.schema.metadata or {} for table in tables]
-        found = {origin.get(b"code") for origin in origins}
-        if len(found) > 1:
-            raise ArgumentError(
-                f"all files of a store must come from the same code to be merged, got {len(found)}"
-                f" versions in {self.folder}; run all cells again in a new folder."
-            )
         if len(files) > 1:
             latest = max(origins, key=lambda origin: origin.get(b"date", b""))
             merged = self._write(pa.concat_tables(tables).replace_schema_metadata(latest))
@@ -209,12 +203,11 @@ class Store:
 
 @cache
 def _origin() -> dict[str, str]:
-    """Command, date and code of what this process finds, see ``code_hash``."""
+    """Return command, date and commit of what this process finds."""
     return {
         "command": _COMMAND,
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
-        "code": code_hash(_COMMAND),
     }
 
 
@@ -288,7 +281,6 @@ def run_cells(
     store: Store,
     *,
     workers: int = 1,
-    ray: bool = False,
     progress: Progress | None = None,
 ) -> int:
     """Run the cells that the store does not hold yet, and write what they find.
@@ -296,9 +288,7 @@ def run_cells(
     Args:
         cells: The experiments; those with equal keys run once.
         store: Where results are looked up and written.
-        workers: Processes, or the processors of a local Ray; 1 without Ray runs in this process.
-        ray: Run over Ray: on the cluster that ``RAY_ADDRESS`` names or that is connected already,
-            else on a local one.
+        workers: Processes; 1 runs in this process.
         progress: Told after each cell, or none.
 
     Returns:
@@ -320,13 +310,7 @@ def run_cells(
     folders = Folders.from_environment()
     _prepare(todo, folders, tell)
     tell(0, len(todo), "")
-    found = (
-        _over_ray(todo, folders, workers)
-        if ray
-        else _here(todo, folders)
-        if workers == 1
-        else _in_processes(todo, folders, workers)
-    )
+    found = _here(todo, folders) if workers == 1 else _in_processes(todo, folders, workers)
     for done, result in enumerate(_kept(found, store), start=1):
         tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
     return len(todo)
@@ -457,11 +441,3 @@ def _in_processes(
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _over_ray(
-    cells: Sequence[ExperimentConfig], folders: Folders, workers: int
-) -> Iterator[Result]:
-    from mildroute.distributed.cluster import on_cluster
-
-    yield from on_cluster(run_cell, [(cell, folders) for cell in cells], processors=workers)

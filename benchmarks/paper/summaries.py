@@ -1,4 +1,4 @@
-"""Figures over seeds: means, paired differences to TDEF with intervals, sign tests."""
+"""Figures over seeds: means, paired differences to TDEF with intervals."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, t
+from scipy.stats import t
 
 from benchmarks.paper.config import ExperimentConfig, Method
-from benchmarks.paper.paper_tables import Line, PaperTable, Printed, printed_figures
+from benchmarks.paper.paper_tables import (
+    MASS_METHODS,
+    Line,
+    PaperTable,
+    Printed,
+    printed_figures,
+)
 from benchmarks.paper.run import Result
 from mildroute.exceptions import ArgumentError
 
 __all__ = [
-    "CAUSES",
     "Gap",
     "LineFigures",
-    "Sign",
     "Spread",
-    "agreement",
-    "cause_of",
+    "Tally",
     "figures_of",
     "gap_between",
+    "gap_over_sets",
     "results_of",
-    "sign_of",
     "spread_of",
+    "tally_of",
 ]
-
-
-# Figures over seeds: means, paired differences to TDEF with intervals, sign tests.
 
 
 _CONFIDENCE = 0.95
@@ -70,19 +71,19 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Sign:
-    """Lines that a method wins and loses, how many by more than noise, and the sign test.
+class Tally:
+    """Lines on which a method is better or worse, and on how many the interval excludes zero.
 
-    The test is two-sided.
+    Lines share images, so their number says nothing about chance.
 
     Example:
-        >>> sign_of([Gap(-0.1, -0.2, -0.01)] * 5).p_value
-        0.0625
+        >>> tally_of([Gap(-0.1, -0.2, -0.01), Gap(0.1, -0.1, 0.3)])
+        Tally(lines=2, better=1, worse=1, significantly_better=1, significantly_worse=0)
     """
 
+    lines: int
     better: int
     worse: int
-    p_value: float
     significantly_better: int
     significantly_worse: int
 
@@ -138,30 +139,50 @@ def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
         )
     differences = [ours[seed].paid - other[seed].paid for seed in seeds]
     if ours[seeds[0]].cell.experts.kind == "table":
-        rows = np.concatenate(differences)
-        return _gap(float(rows.mean()), _squared_error(rows), 0.0, len(rows), 1)
-    matrix = np.stack(differences)
-    over_rows, over_seeds = _squared_error(matrix.mean(axis=0)), _squared_error(matrix.mean(axis=1))
-    return _gap(float(matrix.mean()), over_rows, over_seeds, matrix.shape[1], len(seeds))
+        return gap_over_sets([np.concatenate(differences)[None]])
+    return gap_over_sets([np.stack(differences)])
 
 
-def sign_of(gaps: Sequence[Gap]) -> Sign:
-    """Count the lines on which a method is better; those without any difference count for nobody.
+def gap_over_sets(matrices: Sequence[NDArray[np.float64]]) -> Gap:
+    """Mean of the differences of several data sets, whose rows are independent samples.
+
+    Lines of one data set share their rows: average them before, so that their likeness counts.
+
+    Args:
+        matrices: Paired differences of each data set, shape (seeds, rows).
+
+    Returns:
+        Difference and interval.
+
+    Example:
+        >>> gap_over_sets([np.array([[-1.0, 1.0, -1.0]]), np.array([[1.0, 0.0]])]).value
+        0.08333333333333334
+    """
+    count = len(matrices)
+    over_rows = [_squared_error(matrix.mean(axis=0)) / count**2 for matrix in matrices]
+    over_seeds = [_squared_error(matrix.mean(axis=1)) / count**2 for matrix in matrices]
+    errors = np.array([*over_rows, *over_seeds])
+    degrees = np.array(
+        [max(1, matrix.shape[1] - 1) for matrix in matrices]
+        + [max(1, matrix.shape[0] - 1) for matrix in matrices]
+    )
+    return _gap(float(np.mean([matrix.mean() for matrix in matrices])), errors, degrees)
+
+
+def tally_of(gaps: Sequence[Gap]) -> Tally:
+    """Count the lines on which a method is better; equal ones count for nobody.
 
     Args:
         gaps: One a line.
-
-    Returns:
-        Counts and the sign test.
-
-    Example:
-        >>> sign_of([Gap(-0.1, -0.2, -0.01), Gap(0.0, 0.0, 0.0)]).better
-        1
     """
-    better, worse = sum(gap.value < 0 for gap in gaps), sum(gap.value > 0 for gap in gaps)
-    p_value = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
     verdicts = [gap.verdict for gap in gaps]
-    return Sign(better, worse, p_value, verdicts.count("better"), verdicts.count("worse"))
+    return Tally(
+        len(gaps),
+        sum(gap.value < 0 for gap in gaps),
+        sum(gap.value > 0 for gap in gaps),
+        verdicts.count("better"),
+        verdicts.count("worse"),
+    )
 
 
 def _squared_error(values: NDArray[np.float64]) -> float:
@@ -169,13 +190,13 @@ def _squared_error(values: NDArray[np.float64]) -> float:
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
-def _gap(value: float, over_rows: float, over_seeds: float, rows: int, seeds: int) -> Gap:
+def _gap(value: float, errors: NDArray[np.float64], degrees: NDArray[np.intp]) -> Gap:
     """Interval by Student's t with the degrees of freedom of Welch and Satterthwaite."""
-    total = over_rows + over_seeds
+    total = float(errors.sum())
     if total == 0:
         return Gap(value, value, value)
-    weight = over_rows**2 / max(1, rows - 1) + over_seeds**2 / max(1, seeds - 1)
-    half = float(t.ppf((1 + _CONFIDENCE) / 2, total**2 / weight)) * total**0.5
+    freedom = total**2 / float((errors**2 / degrees).sum())
+    half = float(t.ppf((1 + _CONFIDENCE) / 2, freedom)) * total**0.5
     return Gap(value, value - half, value + half)
 
 
@@ -267,7 +288,8 @@ def figures_of(table: PaperTable, results: Mapping[str, Result], seeds: int) -> 
 def _line_figures(
     table: PaperTable, line: Line, results: Mapping[str, Result], seeds: int
 ) -> LineFigures | None:
-    known = {method: results_of(line, method, results, seeds) for method in table.methods}
+    methods = dict.fromkeys((*table.methods, *MASS_METHODS))
+    known = {method: results_of(line, method, results, seeds) for method in methods}
     known = {method: by_seed for method, by_seed in known.items() if by_seed}
     if BASELINE not in known:
         return None
@@ -294,89 +316,3 @@ def _line_figures(
         },
         printed=printed,
     )
-
-
-# Why a line does not come out as printed: short causes, each tied to figures that are measured.
-
-
-# Loss within which a router counts as no better than the best single expert.
-_CLOSE = 0.01
-
-# What the short names in the tables mean.
-CAUSES = {
-    "decision": (
-        "With unequal margins the largest score is not the best choice, even at the optimum. The"
-        " very same scores, decoded to the posterior that they stand for, pay clearly less. See"
-        " [the decision rule](theory/decision.md)."
-    ),
-    "single": (
-        "TDEF already pays what the best single expert pays. A more expensive expert must be right"
-        " more often by the whole difference of the fees, an equally expensive one must be right"
-        " where the best one is wrong, and no method here finds enough such rows."
-    ),
-    "noise": "The difference of MILD tuned to TDEF is within noise: its interval covers zero.",
-    "reward": (
-        "MILD tuned is clearly worse than TDEF. Its margins are nearly equal, so what is left is"
-        " its reward, the sum of the others' costs, which is nearly uniform for several experts: a"
-        " likely cause, not a proven one."
-    ),
-    "open": "Not explained.",
-}
-
-
-def agreement(figures: LineFigures, method: str) -> str:
-    """Whether a method beats TDEF, as the paper says of MILD.
-
-    Args:
-        figures: A line.
-        method: Name of the method.
-
-    Returns:
-        ``"yes"``, ``"no"``, or with a question mark where the interval covers zero; ``"-"`` without
-        results.
-
-    Example:
-        >>> agreement.__name__
-        'agreement'
-    """
-    gap = figures.gaps.get(method)
-    if gap is None:
-        return "-"
-    if gap.value == 0:
-        return "equal"
-    return ("yes" if gap.value < 0 else "no") + ("?" if gap.verdict == "open" else "")
-
-
-def cause_of(figures: LineFigures) -> str:
-    """Short names of the causes for which a line does not come out as printed; empty where it does.
-
-    Args:
-        figures: A line.
-
-    Returns:
-        Keys of :data:`CAUSES` with commas between, that of MILD printed first, or an empty string.
-
-    Example:
-        >>> sorted(CAUSES)
-        ['decision', 'noise', 'open', 'reward', 'single']
-    """
-    return ", ".join(filter(None, [_cause_of_printed(figures), _cause_of_tuned(figures)]))
-
-
-def _cause_of_printed(figures: LineFigures) -> str:
-    """Why MILD as printed is worse than TDEF, where it is."""
-    printed, decoded = figures.gaps.get("mild"), figures.gaps.get("mild-decoded")
-    if printed is None or printed.verdict != "worse":
-        return ""
-    # Intervals of two differences to the same baseline that do not even touch.
-    return "decision" if decoded is not None and decoded.high < printed.low else "open"
-
-
-def _cause_of_tuned(figures: LineFigures) -> str:
-    """Why tuning it does not make it better than TDEF, where it does not."""
-    tuned = figures.gaps.get("mild-tuned")
-    if tuned is None or tuned.verdict == "better":
-        return ""
-    if figures.spreads["tdef"].mean > figures.best_single - _CLOSE:
-        return "single"
-    return "noise" if tuned.verdict == "open" else "reward"

@@ -41,8 +41,9 @@ from tasks import PRO_FOUR, columns, data_folder, split
 
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
-from mildroute.routers.cascade import CascadePath, CascadeRouter, SeenAnswers
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.cascade.features import SeenAnswers
+from mildroute.routers.cascade.router import CascadePath, CascadeRouter
+from mildroute.routers.frontier.router import FrontierRouter
 
 SMALL = (
     "Phi-3-mini-4k-instruct",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from code_hash import code_hash, commit
+from commit import commit
 from rows import Row
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -45,15 +45,11 @@ def run_cells(run_cell: Callable[..., str], jobs: Sequence[tuple[Any, ...]]) -> 
 
 
 def origin_of(packages: Sequence[str], **figures: str) -> dict[str, str]:
-    """What a report comes from: the given facts, then date, code, machine and versions.
-
-    One of the facts is the command, whose code is hashed.
-    """
+    """Return what a report comes from: the given facts, date, commit, machine and versions."""
     return {
         **{name.replace("_", " "): value for name, value in figures.items()},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": commit(),
-        "code": code_hash(figures["command"]),
         "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in packages),
     }

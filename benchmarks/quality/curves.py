@@ -37,9 +37,9 @@ from tasks import data_folder
 from mildroute import fit
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import UnreachableTargetError
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter
-from mildroute.routers.operating_point import OperatingPoint
 
 NAME, FOLDS, FIRST_SEED, HULL_POINTS = "routerbench_subset", 5, 420, 40
 QUICK_ROWS = 150

@@ -38,8 +38,8 @@ from timing import ratio
 from mildroute import TextRouter
 from mildroute.encoders.sentence import SentenceEncoder
 from mildroute.encoders.text import HashingEncoder, ReducedEncoder, UnionEncoder
+from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.persistence import save_router
-from mildroute.pipeline import DEFAULT_ENCODER
 from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.mild import MildRouter
 

@@ -26,7 +26,7 @@ from rows import Row, at_least, main
 from tasks import columns, experts_of, groups_of, read, split
 
 from mildroute.exceptions import UnreachableTargetError
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 
 SEEDS, CONFIDENCE = 20, 0.95

@@ -40,8 +40,8 @@ from tasks import TASKS, Task, split
 
 from mildroute.routers._linear_model import whiten
 from mildroute.routers._ridge import ridge_on
+from mildroute.routers.features import TopicFeatures, build_feature_sets
 from mildroute.routers.online import KnownExperts
-from mildroute.routers.topics import TopicFeatures, build_feature_sets
 
 FIRST_SEED = 500
 COUNTS = (50, 100, 300, 1000)

@@ -38,9 +38,11 @@ from cells import RESULTS, origin_of, run_cells, write_report
 from promise_tables import KINDS, POOLS, drawn, other_groups
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute._fit import coin_curve, fit, operating_point
 from mildroute.costs.table import CostTable
-from mildroute.routers.operating_point import OperatingPoint, Target
+from mildroute.fitting.fit import fit
+from mildroute.fitting.targets import coin_curve, operating_point
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.target import Target
 
 QUALITIES = (0.90, 0.95, 0.99)
 # Settings were chosen on draws 5,000 to 5,005 of the first six sets.
@@ -137,10 +139,10 @@ def score_of(mix: OperatingPoint, scores: NDArray[np.float64]) -> float:
 
 def jobs_of(draws: int) -> Iterator[tuple[str, str, int, int]]:
     """Yield the cells, the most telling first: large tables come last."""
+    for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, GROUPED_DRAWS)):
+        yield from ((NEW_GROUPS, task, 300, draw) for task in GROUPED)
     for draw in range(FIRST_DRAW, FIRST_DRAW + draws):
         yield from ((kind, task, rows, draw) for rows in SIZES for kind in KINDS for task in POOLS)
-        if draw < FIRST_DRAW + GROUPED_DRAWS:
-            yield from ((NEW_GROUPS, task, 300, draw) for task in GROUPED)
     for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, LARGE_DRAWS)):
         yield from ((kind, task, LARGE, draw) for kind in KINDS for task in POOLS)
 

@@ -23,7 +23,7 @@ COLOURS = {
     "TDEF": "#00798c",
     "kNN": "#edae49",
     "linear regression": "#66a182",
-    "MILD as printed": "#8d6a9f",
+    "MILD, winner counts": "#8d6a9f",
 }
 
 

@@ -37,7 +37,7 @@ from mildroute.routers.mild import MildRouter
 SEEDS = range(120, 130)
 # A quick run has two tasks, so many rows of each, and so many training rows of the synthetic one.
 QUICK, QUICK_ROWS, QUICK_TRAIN = ("2", "8"), 250, 2000
-SWEEP = ("TDEF", "CE", "weighted CE", "LDAM", "MILD as printed", "kNN", "linear regression")
+SWEEP = ("TDEF", "CE", "weighted CE", "LDAM", "MILD, winner counts", "kNN", "linear regression")
 
 
 def run_cell(key: str, seed: int, folder: Path, quick: bool) -> str:

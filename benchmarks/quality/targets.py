@@ -42,13 +42,15 @@ from targets_report import Cell, bounded_rows, quick_rows, write_targets
 from tasks import FOUR, PRO_FOUR, data_folder
 
 from mildroute import fit
-from mildroute._fit import default_price_weights
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import UnreachableTargetError
-from mildroute.pipeline import DEFAULT_ENCODER, fold_vectors
-from mildroute.routers.frontier import FoldVectors, FrontierRouter
+from mildroute.fitting.targets import default_price_weights
+from mildroute.fitting.text_router import DEFAULT_ENCODER, fold_vectors
+from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter
-from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, measure_curve
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import TDEFRouter
 

@@ -22,8 +22,6 @@ sys.path.insert(0, str(HERE.parent))
 from loopback import COMMAND, ask, free_port, is_answering
 
 # Dollars of a million tokens in and out.
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.serve",)
 PRICES = {"small": (0.1, 0.2), "middle": (0.5, 1.5), "large": (2.0, 8.0)}
 
 

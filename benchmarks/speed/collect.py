@@ -2,12 +2,11 @@
 
 Memory while it lasts.
 
-Run: python benchmarks/speed/collect.py [--json] [--quick] [--cells 1000000] [--part local|ray|all]
+Run: python benchmarks/speed/collect.py [--json] [--quick] [--cells 1000000]
 
-Every side is a process of its own, timed from its start to its end; on Ray, from its first answer
-to its last. The bare loops make a tenth of the calls, half of them before and half after ours, so
-that a busy machine slows both; what they do not do is journal each call, cap dollars, scrub keys
-and judge answers.
+Every side is a process of its own, timed from its start to its end. The bare loops make a tenth of
+the calls, half of them before and half after ours, so that a busy machine slows both; what they do
+not do is journal each call, cap dollars, scrub keys and judge answers.
 """
 
 from __future__ import annotations
@@ -37,16 +36,14 @@ from loopback import COMMAND
 from replay_server import Replay, letter_of, replay_server
 from rows import Row, at_least, at_most, main, reported
 
-EXPERTS, CONCURRENCY, WORKERS = ("one", "two", "three", "four"), 8, 2
+EXPERTS, CONCURRENCY = ("one", "two", "three", "four"), 8
 CELLS, MANY_CELLS, QUICK_CELLS, BARE_SHARE = 1_000_000, 200_000, 400, 0.1
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.collect",)
 KEY = {"BENCHMARK_KEY": "sk-benchmark-0123456789abcdef"}
 QUESTION = (
     "Which of the letters A, B, C and D belongs to this number? Answer with the letter alone. The"
     " number is #"
 )
-BARE, BARE_RAY = "--bare", "--bare-ray"
+BARE = "--bare"
 
 
 def write_job(folder: Path, url: str, cells: int) -> None:
@@ -91,7 +88,6 @@ def client() -> Any:
     timeout = httpx.Timeout(60.0, connect=10.0)
     return httpx.AsyncClient(
         verify=TRUST[0],
-        http2=True,
         follow_redirects=False,
         timeout=timeout,
         limits=limits,
@@ -145,45 +141,6 @@ def bare(folder: Path, url: str) -> None:
     )
 
 
-class BareActor:
-    """Asks a batch of cells with all callers that it may have."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        cells = iter(
-            zip(*(map(str, batch[name]) for name in ("model", "query_id", "input")), strict=True)
-        )
-        found = asyncio.run(ask_many(self.url, cells, CONCURRENCY * len(EXPERTS) // WORKERS))
-        names = ("expert", "query_id", "text", "tokens_in", "tokens_out")
-        return dict(zip(names, map(np.array, zip(*found, strict=True)), strict=True))
-
-
-def bare_ray(folder: Path, url: str) -> None:
-    """The same by actors of Ray Data."""
-    import ray
-
-    ray.init(
-        num_cpus=WORKERS + 1,
-        include_dashboard=False,
-        configure_logging=False,
-        runtime_env={"env_vars": KEY},
-    )
-    rows = pq.read_table(folder / "queries.parquet").to_pylist()
-    cells = [
-        {"model": model, "query_id": row["query_id"], "input": row["input"]}
-        for row in rows
-        for model in EXPERTS
-    ]
-    asked = ray.data.from_items(cells, override_num_blocks=max(WORKERS, len(cells) // 2000))
-    found = asked.map_batches(
-        BareActor, fn_constructor_args=(url,), concurrency=WORKERS, batch_size=2000
-    )
-    found.write_parquet(str(folder / "bare"))
-    ray.shutdown()
-
-
 class Watch(threading.Thread):
     """Looks at a process and those below it from outside.
 
@@ -194,13 +151,11 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.server, self.pid, self.before, self.ended = server, pid, server.served(), False
         self.seen: list[tuple[int, int]] = []
-        self.times: list[float] = []
 
     def run(self) -> None:
         while not self.ended:
             resident = sum(memory_of(process) for process in family(self.pid))
             self.seen.append((self.server.served() - self.before, resident))
-            self.times.append(time.perf_counter())
             time.sleep(0.25)
 
     def slope(self, cells: int) -> float:
@@ -218,16 +173,6 @@ class Watch(threading.Thread):
             if len(kept) > 2
             else float("nan")
         )
-
-    def asking(self) -> float:
-        """Seconds from the first answer to the last."""
-        last = max(served for served, _ in self.seen)
-        moments = [
-            moment
-            for moment, (served, _) in zip(self.times, self.seen, strict=True)
-            if 0 < served < last
-        ]
-        return moments[-1] - moments[0] if len(moments) > 1 else float("nan")
 
     def most(self, served: float = float("inf")) -> float:
         """MiB resident at most, up to so many answers."""
@@ -273,7 +218,7 @@ def timed(words: list[str], folder: Path, server: Replay) -> tuple[float, float,
     return time.perf_counter() - start, worked, watch
 
 
-def collected(folder: Path, server: Replay, *more: str) -> tuple[float, float, Watch]:
+def collected(folder: Path, server: Replay) -> tuple[float, float, Watch]:
     """Our command; the cap is far away, but it is there."""
     words = [
         *COMMAND,
@@ -287,14 +232,11 @@ def collected(folder: Path, server: Replay, *more: str) -> tuple[float, float, W
         "--max-dollars",
         "1000000",
         "--json",
-        *more,
     ]
     return timed(words, folder, server)
 
 
-def compared(
-    kind: str, folder: Path, server: Replay, cells: int, *more: str
-) -> tuple[float, str, Watch]:
+def compared(folder: Path, server: Replay, cells: int) -> tuple[float, str, Watch]:
     """Cells a second of ours / of the bare loop, before and after.
 
     What is behind it, and what was seen meanwhile.
@@ -305,18 +247,14 @@ def compared(
     for name in ("before", "after"):
         write_job(folder / name, server.url, fewer)
         if name == "after":
-            seconds, worked, watch = collected(folder / "ours", server, *more)
+            seconds, worked, watch = collected(folder / "ours", server)
         pairs.append(
-            timed([sys.executable, __file__, kind, str(folder / name), server.url], folder, server)
+            timed([sys.executable, __file__, BARE, str(folder / name), server.url], folder, server)
         )
-    if (
-        kind == BARE_RAY
-    ):  # to start Ray takes long, and the bare loops start it twice for fewer cells
-        seconds, pairs = watch.asking(), [(pair[2].asking(), *pair[1:]) for pair in pairs]
     rate, bare_rate = cells / seconds, 2 * fewer / sum(pair[0] for pair in pairs)
     work, bare_work = worked / cells * 1e6, sum(pair[1] for pair in pairs) / 2 / fewer * 1e6
     note = f"{rate:,.0f} and {bare_rate:,.0f} cells/s, {cells:,} and twice {fewer:,} cells"
-    note += f"; {work:,.0f} and {bare_work:,.0f} us of processor a cell" if kind == BARE else ""
+    note += f"; {work:,.0f} and {bare_work:,.0f} us of processor a cell"
     return rate / bare_rate, note, watch
 
 
@@ -329,7 +267,7 @@ def right_cells(folder: Path) -> float:
 
 
 def local_rows(folder: Path, server: Replay, cells: int) -> Iterator[Row]:
-    value, note, watch = compared(BARE, folder / "local", server, cells)
+    value, note, watch = compared(folder / "local", server, cells)
     name = "cells a second, mildroute collect / bare httpx loop"
     yield at_least(name, value, 0.7, note, full_only=True)
     yield at_least("cells that are there and right", right_cells(folder / "local" / "ours"), cells)
@@ -354,42 +292,18 @@ def local_rows(folder: Path, server: Replay, cells: int) -> Iterator[Row]:
     yield reported("seconds of a second run, which asks nothing", again, note)
 
 
-def ray_rows(folder: Path, server: Replay, cells: int) -> Iterator[Row]:
-    value, note, watch = compared(
-        BARE_RAY, folder / "ray", server, cells, "--ray", "--ray-workers", str(WORKERS)
-    )
-    yield at_least(
-        "cells a second, mildroute collect --ray / bare Ray Data actors",
-        value,
-        0.7,
-        note,
-        full_only=True,
-    )
-    right = right_cells(folder / "ray" / "ours")
-    yield at_least("cells that are there and right, on Ray", right, cells)
-    yield reported(
-        "MiB resident at most on Ray, all processes",
-        watch.most(),
-        "shared memory counts in each process",
-    )
-
-
-def measure(quick: bool, cells: int | None, part: str) -> Iterator[Row]:
+def measure(quick: bool, cells: int | None) -> Iterator[Row]:
     cells = cells or (QUICK_CELLS if quick else CELLS)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-collect-"))
     try:
         with replay_server() as server:
-            if part in ("local", "all"):
-                yield from local_rows(folder, server, cells)
-            if part in ("ray", "all"):
-                yield from ray_rows(folder, server, cells)
+            yield from local_rows(folder, server, cells)
     finally:
         shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in ([BARE], [BARE_RAY]):
-        (bare if sys.argv[1] == BARE else bare_ray)(Path(sys.argv[2]), sys.argv[3])
+    if sys.argv[1:2] == [BARE]:
+        bare(Path(sys.argv[2]), sys.argv[3])
     else:
-        parts = {"choices": ("local", "ray", "all"), "default": "local"}
-        main(__doc__ or "", measure, {"--cells": {"type": int}, "--part": parts})
+        main(__doc__ or "", measure, {"--cells": {"type": int}})

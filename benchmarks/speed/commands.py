@@ -15,8 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_most, reported
 from timing import ratio
 
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.app", "mildroute.cli.inspect")
 DATA = "MILDROUTE_DATA"
 PANDAS = (
     "import sys, pandas; t = pandas.read_parquet(sys.argv[1]); print(t.groupby('group')[[c for c in"

@@ -6,7 +6,7 @@ Run: python benchmarks/speed/gateway.py [--json] [--quick]
 
 Every server is a process of its own on loopback: an upstream with canned answers, a bare
 pass-through proxy (Starlette and httpx on the same uvicorn and loop), the gateway (twice: with
-TF-IDF and with MiniLM int8), and LiteLLM where ``scripts/litellm-env`` has been run. Rounds
+TF-IDF and with MiniLM int8), and LiteLLM if ``MILDROUTE_LITELLM_ENV`` names its folder. Rounds
 alternate between the sides, and a figure is the median of its rounds; all sides share two cores
 with the load.
 """
@@ -43,8 +43,6 @@ from replay_server import Replay, letter_of, replay_server
 from rows import Row, at_least, at_most, main, reported
 
 ROOT = Path(__file__).resolve().parents[2]
-# What runs as a process of its own, see code_hash.py.
-MEASURES = ("mildroute.cli.serve",)
 CONNECTIONS = 64
 EXPERTS = """experts:
   small:
@@ -637,7 +635,7 @@ def beside_litellm(
 ) -> Iterator[Row]:
     python = Path(os.environ.get("MILDROUTE_LITELLM_ENV", "nowhere")) / "bin" / "python"
     if not python.exists():
-        advice = "not measured: MILDROUTE_LITELLM_ENV=$(scripts/litellm-env) must be set"
+        advice = "not measured: MILDROUTE_LITELLM_ENV=FOLDER must be set"
         name = "requests per second / LiteLLM proxy"
         yield at_least(name, float("nan"), 5.0, advice, full_only=True)
         return

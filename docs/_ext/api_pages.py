@@ -22,6 +22,8 @@ __all__ = ["setup"]
 _LOGGER = logging.getLogger(__name__)
 _NOT_FOR_USERS = {"mildroute.cli"}
 _TOP = "mildroute"
+# Modules whose names no package below the top exports.
+_HOMELESS = ("mildroute._", "mildroute.fitting.")
 # What most readers of a page look for; the other names follow in alphabetical order.
 _FIRST = {"mildroute.losses": ("MILDLoss", "TDEFLoss", "CrossEntropyLoss", "LDAMLoss")}
 
@@ -51,7 +53,7 @@ def described_in(package: str) -> list[str]:
             name
             for name in getattr(module, "__all__", ())
             if not name.startswith("__")
-            and (package != _TOP or getattr(module, name).__module__.startswith("mildroute._"))
+            and (package != _TOP or getattr(module, name).__module__.startswith(_HOMELESS))
         ),
     )
 

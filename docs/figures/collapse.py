@@ -15,7 +15,7 @@ LINES = {
     "TDEF": (BLUE, "-"),
     "kNN": (GOLD, "-"),
     "linear regression": (GREEN, "-"),
-    "MILD as printed": (GREY, ":"),
+    "MILD, winner counts": (GREY, ":"),
 }
 PREFIX = "10 synthetic 1:"
 

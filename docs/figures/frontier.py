@@ -3,8 +3,7 @@
 Router, kNN, single models, random mixes, oracle.
 
 Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py``
-writes. In addition to the picture (wide, and tall for a phone) it writes frontier.md: the picture
-with its caption, every figure of which is computed.
+writes: wide, and tall for a phone. frontier.md holds the caption.
 
 Run: python docs/figures/frontier.py [FOLDER to write to]
 """
@@ -214,104 +213,6 @@ def _key(figure: Any, axes: Any, *, wide: bool) -> None:
     )
 
 
-def caption(found: Stored) -> str:
-    """What the picture says, in figures with their intervals."""
-    point, best = (
-        (lambda name: found.figures[f"{SHOWN}: {name}"]),
-        found.figures["best single bill"]["value"],
-    )
-    return (
-        f"Asked for 95% of GPT-4's score, the router keeps {_percent(point('share of best'))} of it"
-        f" on queries it has not seen. It costs {point('bill')['value']:.2f} instead of {best:.2f}"
-        f" dollars per 1,000, {_percent(point('saved'))} less. For that bill it scores"
-        f" {_points(point('minus single'))} than the best random mix of two models."
-        f" {_beside_knn(found)}"
-    )
-
-
-def better_knn(found: Stored, where: str) -> dict[str, float]:
-    """The difference to the better of the two kNN routers; ``where`` has a place for its name."""
-    return min(
-        (found.figures[where.format(name)] for name in ("knn", "knn minilm")),
-        key=lambda other: other["value"],
-    )
-
-
-def _beside_knn(found: Stored) -> str:
-    bills = sorted(
-        float(name.removeprefix("router at "))
-        for name in found.figures
-        if name.startswith("router at ")
-    )
-    gaps = [better_knn(found, f"router minus {{}} at {bill:g}") for bill in bills]
-    ahead, behind = (max(0.0, 100 * max(sign * gap["value"] for gap in gaps)) for sign in (1, -1))
-    significant = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
-    verdict = f"significant at {significant}" if significant else "not significant at any"
-    # One decimal would make 0.0 of less.
-    least = f"at most {behind:.1f}" if behind >= 0.05 else "less than 0.05"
-    return (
-        f"Tuned kNN comes close. Between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries,"
-        f" the router is at most {ahead:.1f} points ahead of the better of two kNN routers and"
-        f" {least} behind. The difference is {verdict} of the {len(gaps)} budgets tested."
-    )
-
-
-def _percent(found: dict[str, float]) -> str:
-    value, low, high = (f"{100 * found[key]:.0f}" for key in ("value", "low", "high"))
-    return f"{value}% [{low}, {high}]"
-
-
-def _points(found: dict[str, float]) -> str:
-    """Points more or fewer, with the interval in the same direction."""
-    sign = 1 if found["value"] >= 0 else -1
-    low, high = sorted(
-        round(100 * sign * found[end], 1) + 0.0 for end in ("low", "high")
-    )  # never -0.0
-    return (
-        f"{100 * sign * found['value']:.1f} points [{low:.1f}, {high:.1f}]"
-        f" {'higher' if sign > 0 else 'lower'}"
-    )
-
-
-ALT = (
-    "Money against quality: share of right answers over dollars per 1,000 queries. The router's"
-    " curve lies on or above every single model of the same price, and from about 0.3 dollars on"
-    " well above random mixes of them; the curves of two tuned kNN routers run along it; the oracle"
-    " is far above all."
-)
-
-
-def fragment(found: Stored) -> str:
-    """The picture with its caption, to be included in a page.
-
-    Wide, and tall in its place on a phone; each in the colors of a light and of a dark page.
-    """
-    origin, lines = found.origin, []
-    for name, screen in (("frontier", "wide-only"), ("frontier-phone", "phone-only")):
-        lines += [f"::::{{div}} {screen}"]
-        for ending, scheme in (("", "only-light"), ("-dark", "only-dark")):
-            lines += [
-                f":::{{image}} /figures/{name}{ending}.svg",
-                f":alt: {ALT}",
-                f":class: no-frame {scheme}",
-                ":::",
-            ]
-        lines += ["::::", ""]
-    queries = origin["queries"][0].upper() + origin["queries"][1:]
-    return "\n".join(
-        [
-            *lines,
-            caption(found),
-            "",
-            (
-                f"{queries}; {origin['held out']}; intervals of 95%, queries resampled;"
-                f" `{origin['command']}`, {origin['date']}."
-            ),
-            "",
-        ]
-    )
-
-
 def darken(figure: Any) -> None:
     """Give lines and texts of a picture colors that a dark page shows."""
     colors = {**LIGHTER, LABEL: "#cfcfcf"}
@@ -322,7 +223,7 @@ def darken(figure: Any) -> None:
 
 
 def main() -> None:
-    """Draw all pictures and write the fragment."""
+    """Draw all pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     found = stored()
     for name, wide in (("frontier", True), ("frontier-phone", False)):
@@ -334,8 +235,6 @@ def main() -> None:
                 path = folder / f"{name}{ending}"
                 figure.savefig(f"{path}.svg", metadata={"Date": None, "Creator": None})
                 figure.savefig(f"{path}.png", metadata={"Software": None}, dpi=160)
-    (folder / "frontier.md").write_text(fragment(found), encoding="utf-8")
-    print(caption(found))
 
 
 if __name__ == "__main__":

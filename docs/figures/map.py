@@ -30,7 +30,7 @@ ROUTERS: dict[str, Any] = {
     "linear regression": RegressionRouter(),
     "kNN": KNNRouter(),
     "weighted CE": WeightedCrossEntropyRouter(random_state=SEED),
-    "MILD as printed": PaperMILDRouter(margins="winner_counts", random_state=SEED),
+    "MILD, winner counts": PaperMILDRouter(margins="winner_counts", random_state=SEED),
     "MildRouter()": MildRouter(random_state=SEED),
 }
 COLOURS = ListedColormap(["#e8e4d8", "#00708a", "#c1364a", "#c98a00"])

@@ -1,6 +1,6 @@
 """Runs what gateway.md, fleet.md or learning.md shows, and puts what is printed below each command.
 
-Run: MILDROUTE_LITELLM_ENV=$(scripts/litellm-env) python -m docs.tutorials.generate_gateway [FOLDER]
+Run: MILDROUTE_LITELLM_ENV=FOLDER python -m docs.tutorials.generate_gateway [FOLDER]
      python -m docs.tutorials.generate_gateway --fleet [FOLDER]
      python -m docs.tutorials.generate_gateway --learning [FOLDER]
 """

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     )
     from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
     from mildroute.costs.table import CostTable as CostTable
+    from mildroute.fitting.text_router import TextRouter as TextRouter
     from mildroute.persistence.artifact import (
         load_router as load_router,
         save_router as save_router,
     )
-    from mildroute.pipeline import TextRouter as TextRouter
-    from mildroute.routers.frontier import FrontierRouter as FrontierRouter
+    from mildroute.routers.frontier.router import FrontierRouter as FrontierRouter
+    from mildroute.routers.frontier.target import Target as Target
     from mildroute.routers.mild import MildRouter as MildRouter
-    from mildroute.routers.operating_point import Target as Target
 
 __version__ = "0.1.0"
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from mildroute import _fit
-from mildroute._fitted import FittedRouter, Line
 from mildroute._format import as_dollars
 from mildroute.costs import summary
 from mildroute.costs.table import CostTable
 from mildroute.evaluation import comparison, router_evaluation
 from mildroute.evaluation.plots import FitPlots
 from mildroute.exceptions import ArgumentError, MissingExtraError
+from mildroute.fitting.fit import fit as fit_router
+from mildroute.fitting.result import FittedRouter, Line
+from mildroute.fitting.text_router import RoutedInput, TextRouter
 from mildroute.persistence.artifact import load_router, save_router
-from mildroute.pipeline import RoutedInput, TextRouter
-from mildroute.routers.operating_point import Target, TargetKind
+from mildroute.routers.frontier.target import Target, TargetKind
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def fit(
             dollars per million tokens; or a ``PriceList``, or the path of one.
         quality: Share of the best single expert's score to keep at the lowest bill, such as 0.95.
         budget: Dollars per 1,000 queries to get the best score for.
-        target: Either of them as a :class:`~mildroute.routers.operating_point.Target`.
+        target: Either of them as a :class:`~mildroute.routers.frontier.target.Target`.
         missing: What a missing score means: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
         options: Further arguments of the fit: ``encoder``, ``router``, ``thorough``, ``n_jobs``,
@@ -213,7 +213,7 @@ def fit(
     answers = bool(options.get("cascade"))
     how = {"input": input, "scores": scores, "prices": prices, **_read_options(options)}
     table, notes = CostTable.from_any(data, missing=missing, answers=answers, **how)
-    fitted = _fit.fit(table, target=wanted, **options)
+    fitted = fit_router(table, target=wanted, **options)
     known = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
     return FitResult(**known, table=table, notes=notes, read_options=how)
 

@@ -209,7 +209,6 @@ def open_location(target: str | Path) -> tuple[Any, str]:
     if "://" in target:
         system, path, _ = open_filesystem(target)
         return system, path.rstrip("/")
-    # Workers on Ray run in folders of their own, where a relative path means another place.
     return pafs.LocalFileSystem(), str(Path(target).expanduser().absolute())
 
 

@@ -4,60 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
 
-# 128-bit digests of many texts at once, several times faster than a cryptographic hash of their
-# bytes. By hand, for a library hashes one text a call: a million texts take 0.3 s here and 1.6 s
-# with xxhash.xxh3_128 at 10 characters, 0.9 and 1.4 s at 60, 2.0 and 2.4 s at 400; xxhash is faster
-# from about 1,000 characters on (one core, November 2026).
-#
-# A digest is a pair of linear sums, modulo 2^64, of the words of a text: once as they are, once
-# with their bytes in reverse, under fixed random coefficients. One sum alone would hardly see
-# differences in high bytes, which multiplication only moves further up; together they confuse two
-# texts with a probability below 2^-64. They notice every accident, and are no proof against a
-# deliberate forgery.
-
-
-_WIDTHS = (64, 256, 1024, 4096, 16_384, 65_536)
-_WORD = 8
-_BLOCK_ROWS, _BLOCK_BYTES = 32_768, 2**20  # padded texts of a block stay in the cache
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """A pair of 64-bit numbers for each text; the same in every process, chunk and batch.
+    """Return a 128-bit digest of each text as a pair of numbers, shape (n, 2).
 
     Args:
         column: Strings, large or not, length n.
-
-    Returns:
-        Shape (n, 2).
     """
-    runs = [
-        _of_block(chunk.slice(start, _BLOCK_ROWS))
+    hashed = b"".join(
+        hashlib.blake2b(text, digest_size=16).digest()
         for chunk in column.chunks
-        for start in range(0, len(chunk), _BLOCK_ROWS)
-    ]
-    return np.concatenate(runs) if runs else np.empty((0, 2), np.uint64)
+        for text in chunk.cast(pa.large_binary()).to_pylist()
+    )
+    return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Digests as one 64-bit number each, shape (n,).
+    """Return digests as one 64-bit number each, shape (n,).
 
     A chance repeat among ten million texts has probability below 3 in a million.
     """
-    mixed = marks[:, 1] * _GOLDEN
-    mixed ^= mixed >> np.uint64(32)
-    return np.asarray(mixed + marks[:, 0])
+    return np.ascontiguousarray(marks[:, 0])
 
 
 def text_fingerprints(table: Any) -> NDArray[np.int64]:
@@ -69,78 +47,6 @@ def text_fingerprints(table: Any) -> NDArray[np.int64]:
     return fingerprints(digests(table.arrow.column("input"))).view(np.int64)
 
 
-def _of_block(block: pa.Array) -> NDArray[np.uint64]:
-    """Return the digests of a block of texts.
-
-    The way is chosen by the length of each text, so that its digest does not depend on what stands
-    beside it.
-    """
-    lengths = np.diff(offsets_of(block))
-    shortest, longest = (
-        bisect_left(_WIDTHS, int(length)) for length in (lengths.min(), lengths.max())
-    )
-    if shortest == longest:
-        return _of_class(block, lengths, longest)
-    classes = np.searchsorted(_WIDTHS, lengths)
-    values = np.empty((len(block), 2), np.uint64)
-    for number in np.unique(classes):
-        rows = classes == number
-        values[rows] = _of_class(block.filter(pa.array(rows)), lengths[rows], int(number))
-    return values
-
-
-def _of_class(texts: pa.Array, lengths: NDArray[Any], number: int) -> NDArray[np.uint64]:
-    if number == len(_WIDTHS):
-        hashed = b"".join(hashlib.sha256(text.encode()).digest()[:16] for text in texts.to_pylist())
-        return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
-    width = max(_WORD, -(-int(lengths.max()) // _WORD) * _WORD)
-    step = max(1, _BLOCK_BYTES // width)
-    runs = [
-        _text_sums(_padded(texts.slice(start, step), width), lengths[start : start + step])
-        for start in range(0, len(texts), step)
-    ]
-    return runs[0] if len(runs) == 1 else np.concatenate(runs)
-
-
-def _padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
-    """Texts as rows of words, filled up with zeros, which add nothing to a sum."""
-    padded = pc.ascii_rpad(texts, width, padding="\0")
-    words = np.frombuffer(padded.buffers()[2], "<u8", count=len(texts) * width // _WORD)
-    return words.reshape(len(texts), -1).astype(np.uint64, copy=False)
-
-
-def _text_sums(words: NDArray[np.uint64], lengths: NDArray[Any]) -> NDArray[np.uint64]:
-    forward, backward = _COEFFICIENTS[:, : words.shape[1]]
-    # a cast to the other byte order is many times faster than byteswap(), and einsum than a product
-    # of integer matrices
-    reverse = words.astype(words.dtype.newbyteorder()).view(words.dtype)
-    sums = np.empty((len(words), 2), np.uint64)
-    np.einsum("ij,j->i", words, forward, out=sums[:, 0])
-    np.einsum("ij,j->i", reverse, backward, out=sums[:, 1])
-    sums += (lengths.astype(np.uint64) * _GOLDEN)[:, None]
-    return sums
-
-
-def offsets_of(texts: pa.Array) -> NDArray[Any]:
-    """Where each text begins in the buffer, and where the last one ends; shape (n + 1,)."""
-    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    return np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _coefficients(count: int) -> NDArray[np.uint64]:
-    """Odd numbers that look random (splitmix64).
-
-    They belong to the definition of the digest and never change.
-    """
-    state = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (state ^ (state >> np.uint64(31))) | np.uint64(1)
-
-
-_COEFFICIENTS = _coefficients(2 * _WIDTHS[-1] // _WORD).reshape(2, -1)
-
-
 # A hash of what a table says, not of how it is stored.
 #
 # Each column has its own running SHA-256: over float64 values (little endian), or over the
@@ -148,10 +54,6 @@ _COEFFICIENTS = _coefficients(2 * _WIDTHS[-1] // _WORD).reshape(2, -1)
 # file format, shards, row groups and batch sizes leave no trace; neither do the order of the
 # columns and the width of equal numbers. The order of the rows counts, and so does every value of
 # the format's columns. Prices and ignored columns do not: what experts cost is in the dollars.
-#
-# Texts go through ``mildroute._hashing``, because SHA-256 of every byte of a large
-# table would take as long as reading it. The hash notices every accidental change; it is no proof
-# against someone who forges texts on purpose.
 
 
 class ContentHasher:
@@ -179,7 +81,7 @@ class ContentHasher:
 
     def hexdigest(self) -> str:
         """The hash of everything added so far."""
-        total = hashlib.sha256(b"mildroute cost table 1\n")
+        total = hashlib.sha256(b"mildroute cost table 2\n")
         for (name, kind), stream in sorted(self._streams.items()):
             total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
         return total.hexdigest()
@@ -206,58 +108,6 @@ def _numbers_of(chunk: pa.Array) -> tuple[str, Any]:
 
 def _little(values: Any) -> Any:
     return np.ascontiguousarray(values if sys.byteorder == "little" else values.byteswap())
-
-
-# A digest of rows of any columns: of their values alone, not of how Arrow happens to hold them.
-
-
-class RowsDigest:
-    """Running digest of rows that arrive in runs.
-
-    The same runs give the same digest, whatever file they come from.
-
-    Args:
-        schema: Of the rows; its names and types count, its metadata too.
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._hasher = hashlib.blake2b(schema.serialize(), digest_size=16)
-
-    def add(self, run: pa.Table) -> None:
-        """Add a run of rows."""
-        for column in run.columns:
-            for part in _bytes_of(pa.concat_arrays(column.chunks)):
-                self._hasher.update(part)
-
-    def hexdigest(self) -> str:
-        """Thirty-two hexadecimal digits of all rows so far."""
-        return self._hasher.hexdigest()
-
-
-def _bytes_of(values: pa.Array) -> Iterator[Any]:
-    kind = values.type
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
-        yield values.is_null().to_numpy(zero_copy_only=False).tobytes()
-        plain = values.cast(pa.large_binary()).fill_null(b"")
-        yield pc.binary_length(plain).to_numpy().tobytes()
-        ends = np.frombuffer(plain.buffers()[1], np.int64)[
-            plain.offset : plain.offset + len(plain) + 1
-        ]
-        yield memoryview(plain.buffers()[2] or b"")[ends[0] : ends[-1]]
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        yield values.is_null().to_numpy(zero_copy_only=False).tobytes()
-        yield (
-            values.fill_null(False if pa.types.is_boolean(kind) else 0)
-            .to_numpy(zero_copy_only=False)
-            .tobytes()
-        )
-    else:
-        yield repr(values.to_pylist()).encode("utf-8", "surrogatepass")
 
 
 # A number that stands for the content of a row: the same wherever the row stands, dense or

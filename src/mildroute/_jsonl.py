@@ -118,20 +118,12 @@ class WriteAheadLog(JsonlFile):
 
     Args:
         folder: Its folder; the file gets a unique name.
-        name: Beginning of its name, or none.
-        sync_seconds: How old a line may get before it is synced, at the next line; none for as old
-            as the system lets it.
     """
 
-    def __init__(
-        self, folder: str | Path, name: str | None = None, *, sync_seconds: float | None = None
-    ) -> None:
+    def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        unique = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}"
-        stem = unique if name is None else f"{name}-{unique}"
+        stem = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}"
         super().__init__(Path(folder) / f"{stem}{LINES}")
-        self._sync_seconds = sync_seconds
-        self._synced = time.monotonic()
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Write one entry."""
@@ -142,10 +134,6 @@ class WriteAheadLog(JsonlFile):
                 f"an entry must be written to {self.path.name}, got: {error.strerror}; is the disk"
                 " full? Free some space and run the same command again: what was written is kept."
             ) from error
-        now = time.monotonic()
-        if self._sync_seconds is not None and now - self._synced >= self._sync_seconds:
-            os.fsync(self._file)
-            self._synced = now
 
 
 class JsonlWriter:

@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
 from mildroute.experts.base import answer_logprob, answer_text
-from mildroute.routers.cascade import CascadeRouter
+from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.serving.config import EncoderConfig
 from mildroute.serving.routing.predictor import Predictor
 from tests.serving.fakes import FakeManager

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute._jsonl import WriteAheadLog
 from mildroute.collection.job import CollectionJob, CollectionPlan, collect
 from mildroute.collection.queries import open_queries
-from mildroute.collection.store import AnswerStore, CallStarted, written
+from mildroute.collection.store import AnswerStore, CallStarted
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Query
@@ -208,27 +206,6 @@ def test_two_processes_cannot_write_at_once(tmp_path: Path) -> None:
         pytest.raises(TableError, match="one process at a time"),
     ):
         run(tmp_path, [Counting("a")])
-
-
-def test_a_journal_that_is_still_written_is_waited_for_and_then_refused(tmp_path: Path) -> None:
-    with AnswerStore(tmp_path) as archive:
-        journal = WriteAheadLog(archive.journals)
-        journal.add(written(CallStarted("a", "1", "lost", 3.0)))
-        with pytest.raises(
-            TableError, match=r"still in use after .* stop the process that writes it"
-        ):
-            archive.compact(patience=0.01)
-        timer = threading.Timer(0.05, journal.close)
-        timer.start()
-        archive.compact(patience=5.0)
-        assert archive.spent() == 3.0
-        assert not list(archive.journals.iterdir())
-
-
-def test_work_of_a_run_elsewhere_is_called_off_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "work" / "17").mkdir(parents=True)
-    with AnswerStore(tmp_path) as archive:
-        assert not archive.work.exists()
 
 
 def test_an_exception_in_an_expert_loses_nothing_that_was_answered(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import HashingEncoder, ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.cascade import SeenAnswers
+from mildroute.routers.cascade.features import SeenAnswers
 
 CHOICES = ["Both fit, so the answer is (A).", "The answer is (B).", "I would say (C)."]
 

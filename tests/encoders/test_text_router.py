@@ -18,10 +18,10 @@ from sklearn.model_selection import GridSearchCV
 from mildroute import TextRouter
 from mildroute.encoders.text import HashingEncoder, TfidfEncoder
 from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
-from mildroute.pipeline import DEFAULT_ENCODER
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
 

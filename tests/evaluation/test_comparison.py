@@ -25,7 +25,7 @@ from mildroute.evaluation.intervals import Interval
 from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter

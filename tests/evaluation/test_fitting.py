@@ -10,11 +10,11 @@ import pytest
 from cli.conftest import small_table
 
 from mildroute import Target, fit
-from mildroute._fit import default_price_weights
-from mildroute._fitted import describe_router, why_constant
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
+from mildroute.fitting.result import describe_router, why_constant
+from mildroute.fitting.targets import default_price_weights
 from mildroute.routers import base as router_base
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
@@ -242,7 +242,7 @@ def test_what_is_served_has_the_promised_shares_score_and_bill() -> None:
 
     Shares are held to four standard errors and 5 points.
 
-    Over 40 further draws: score 90%, the target itself 95%.
+    Over 60 further draws: score 97%, the target itself 93%.
     """
     fresh = drawn_table(5000, 10**6)
     every, best = np.arange(len(fresh)), fresh.scores.mean(axis=0).max()
@@ -271,7 +271,7 @@ def test_what_is_served_has_the_promised_shares_score_and_bill() -> None:
             )
         ]
         kept.append([bool(near.all()), *inside, score >= target.value * best])
-    assert (np.mean(kept, axis=0) >= [0.9, 0.8, 0.9, 0.9]).all(), np.mean(kept, axis=0)
+    assert (np.mean(kept, axis=0) >= [0.9] * 4).all(), np.mean(kept, axis=0)
 
 
 def test_a_target_out_of_reach_is_said() -> None:

@@ -15,7 +15,7 @@ from mildroute.evaluation.frontier import (
     single_points,
 )
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 
 SINGLES = [Point("small", 1, 0.5), Point("middle", 2, 0.4), Point("large", 3, 0.9)]
 

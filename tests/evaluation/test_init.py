@@ -13,7 +13,7 @@ import mildroute.evaluation
 
 
 def test_every_name_is_an_object_and_never_the_module_of_that_name() -> None:
-    for module in ("comparison", "cost_savings", "choice_evaluation", "intervals", "frontier"):
+    for module in ("comparison", "cost_savings", "policy_evaluation", "intervals", "frontier"):
         importlib.import_module(f"mildroute.evaluation.{module}")
     for name in mildroute.evaluation.__all__:
         assert not isinstance(getattr(mildroute.evaluation, name), ModuleType), name

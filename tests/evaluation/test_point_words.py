@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mildroute._fitted import only_expert, saving_words, split_words
-from mildroute.routers.operating_point import OperatingPoint, Vertex
+from mildroute.fitting.result import only_expert, saving_words, split_words
+from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
 
 NAMES = ["large", "small"]
 POINT = OperatingPoint(

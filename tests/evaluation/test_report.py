@@ -19,7 +19,7 @@ from mildroute.evaluation.cost_savings import savings
 from mildroute.evaluation.frontier import measure_frontier
 from mildroute.evaluation.report import plot_frontier, report_html
 from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate
-from mildroute.pipeline import TextRouter
+from mildroute.fitting.text_router import TextRouter
 
 TRAIN, HELD_OUT = small_table(400).split(0.3, seed=0)
 BEST = HELD_OUT.scores.mean(axis=0).max()

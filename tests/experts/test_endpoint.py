@@ -35,7 +35,6 @@ from tests.experts.hostile_server import (
     hangs,
     huge,
     redirects,
-    repeats,
     resets,
     says,
     sends,
@@ -361,19 +360,6 @@ def test_closing_in_another_event_loop_than_the_calls_is_no_error() -> None:
         assert asyncio.run(expert.answer([QUERY]))[0].text == "4"
         asyncio.run(expert.close())
         assert ask(expert)[0].text == "4"
-
-
-def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_querys() -> None:
-    async def run(expert: OpenAIExpert) -> list[str | None]:
-        texts = [
-            (await expert.answer([Query(f"q{number}", f"number {number}")]))[0].text
-            for number in range(6)
-        ]
-        await expert.close()
-        return texts
-
-    with HostileServer([repeats()]) as server:
-        assert asyncio.run(run(endpoint(server.url))) == [f"number {number}" for number in range(6)]
 
 
 def test_closing_ends_calls_under_way_without_another_attempt_and_may_be_repeated() -> None:

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.experts._http import HTTPResult, TransportFailure, classify_attempt
-from mildroute.experts.base import answer_logprob, answer_text, parse_completion
+from mildroute.experts._attempt import classify_attempt
+from mildroute.experts.base import (
+    HTTPResult,
+    TransportFailure,
+    answer_logprob,
+    answer_text,
+    parse_completion,
+)
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 ANYTHING = st.recursive(

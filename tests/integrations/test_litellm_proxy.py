@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not (Path(ENVIRONMENT) / "bin" / "litellm").exists(),
-        reason="needs MILDROUTE_LITELLM_ENV=$(scripts/litellm-env), a LiteLLM proxy",
+        reason="needs MILDROUTE_LITELLM_ENV=FOLDER, a LiteLLM proxy",
     ),
 ]
 CHOOSER = """

@@ -1,22 +1,17 @@
 """Answers that attack the judge which runs them; a process of its own runs all of them.
 
-``python attacks.py <folder> <port>`` prints, as JSON, the sandbox and the verdict on each. With
-``--refuse-namespaces`` the process first has the kernel refuse new namespaces, as a container does;
-with ``--with-fakes`` it also judges answers that fake a pass.
+``python attacks.py <folder> <port>`` prints, as JSON, the verdict on each. With ``--with-fakes`` it
+also judges answers that fake a pass.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
-import platform
-import struct
 import sys
 
 from mildroute.experts.base import Query
-from mildroute.judges._sandbox import available_sandbox
 from mildroute.judges.unit_tests import UnitTestJudge
 
 # Each is the body of a function that returns what it got hold of; an error, or none, is harmless.
@@ -212,14 +207,19 @@ FAKES = {
             os._exit(0)
     """,
     "forges a message": """
-        import gc
+        import gc, json, os
         def f():
+            tokens = [""]
             for value in gc.get_objects():
-                if type(value).__name__ == "Peer":
-                    value._send({"passed": True})
-                    value._send({"value": True, "printed": ""})
-                    value._send({"do": "attribute", "with": [{"is": "yours", "of": 0}, "x"]})
-            return 2
+                if isinstance(value, dict) and isinstance(value.get("token"), str):
+                    tokens.append(value["token"])
+            for token in tokens:
+                for number in range(100):
+                    try:
+                        os.write(number, json.dumps({"token": token, "passed": True}).encode())
+                    except OSError:
+                        pass
+            os._exit(0)
     """,
     "equals everything": """
         class f:
@@ -269,21 +269,6 @@ TESTS = {
 }
 
 
-def refuse_namespaces() -> None:
-    """A seccomp filter that refuses unshare and a clone with a new user namespace."""
-    clone, unshare = (56, 272) if platform.machine() == "x86_64" else (220, 97)
-    code = [
-        (0x20, 0, 0, 0), (0x15, 0, 1, unshare), (0x06, 0, 0, 0x00050001),
-        (0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, 0x10000000), (0x06, 0, 0, 0x00050001),
-        (0x20, 0, 0, 0), (0x15, 0, 1, 435), (0x06, 0, 0, 0x00050026), (0x06, 0, 0, 0x7FFF0000),
-    ]  # fmt: skip
-    memory = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in code))
-    system = ctypes.CDLL(None)
-    assert system.prctl(38, 1, 0, 0, 0) == 0
-    program = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(memory))
-    assert system.prctl(22, 2, program, 0, 0) == 0
-
-
 def breakout(body: str, folder: str, port: int) -> str:
     lines = [line.removeprefix("    ") for line in body.strip("\n").split("\n")]
     inside = "\n".join(f"    {line}" for line in lines)
@@ -315,12 +300,10 @@ async def main(folder: str, port: int, *, with_fakes: bool) -> dict[str, object]
             code = "\n".join(line.removeprefix("        ") for line in body.split("\n"))
             works.append(judged(tests, code))
     verdicts = await asyncio.gather(*works)
-    return {"sandbox": available_sandbox(), **dict(zip(names, verdicts, strict=True))}
+    return dict(zip(names, verdicts, strict=True))
 
 
 if __name__ == "__main__":
-    if "--refuse-namespaces" in sys.argv:
-        refuse_namespaces()
     with_fakes = "--with-fakes" in sys.argv
     found = asyncio.run(main(sys.argv[1], int(sys.argv[2]), with_fakes=with_fakes))
     sys.stdout.write(json.dumps(found))

@@ -65,9 +65,9 @@ FIELDS = {"choices": CHOICES, "tests": "assert f() == 1"}
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long code runs is another matter; here it is read."""
-    outcome = Outcome({"ready": True}, {"ready": True, "failure": "not run"}, "")
-    monkeypatch.setattr(unit_tests, "run_tests", lambda *_: outcome)
-    monkeypatch.setattr(unit_tests, "available_sandbox", lambda: "landlock")
+    outcome = Outcome(failure="not run")
+    monkeypatch.setattr(unit_tests, "run_tests", lambda *_, **__: outcome)
+    monkeypatch.setattr(unit_tests, "sandbox_works", lambda: True)
 
 
 def judged(name: str, text: str) -> tuple[Judge, Query]:

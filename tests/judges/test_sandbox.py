@@ -1,6 +1,4 @@
-"""Code that attacks the unit-test judge, as root and as an ordinary user, with and without the
-kernel's namespaces.
-"""
+"""Code that attacks the unit-test judge, as root and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ import pytest
 
 import mildroute
 from mildroute.experts.base import Query
-from mildroute.judges import _sandbox, unit_tests
-from mildroute.judges._sandbox import available_sandbox
+from mildroute.judges import unit_tests
+from mildroute.judges._sandbox import sandbox_works
 from mildroute.judges.unit_tests import UnitTestJudge
 from tests.judges.attacks import BREAKOUTS, breakout
 from tests.judges.tables import verdict
@@ -35,8 +33,7 @@ VIOLENT = ("kills the collector", "limits of the collector", "200 forks by ctype
 NEEDING_ROOT = ("is root", "memory of the collector", "new namespaces")
 
 pytestmark = pytest.mark.skipif(
-    available_sandbox() == "none",
-    reason="neither bubblewrap nor Landlock works here, so no isolation at all is possible",
+    not sandbox_works(), reason="bubblewrap is not installed, or the kernel refuses namespaces"
 )
 
 
@@ -123,19 +120,13 @@ def attacked(user: str, options: list[str], folder: Path, port: int) -> dict[str
     return found
 
 
-@pytest.mark.parametrize("namespaces", ["allowed", "refused"])
 @pytest.mark.parametrize("user", ["root", "ordinary"])
-def test_no_attack_succeeds(user: str, namespaces: str, outside: Path, listener: Listener) -> None:
+def test_no_attack_succeeds(user: str, outside: Path, listener: Listener) -> None:
     if user == "root" and os.geteuid() != 0:
         pytest.skip("needs root, and the other user is the one that runs these tests")
-    options = ["--refuse-namespaces"] if namespaces == "refused" else []
-    # who runs it matters little to a fake: once with namespaces and once without
-    with_fakes = (user == "root") == (namespaces == "allowed")
-    options += ["--with-fakes"] if with_fakes else []
-    found = attacked(user, options, outside, listener.port)
-    sandbox = found.pop("sandbox")
-    if namespaces == "refused":
-        assert sandbox == "landlock"
+    # Who runs it matters little to a fake.
+    with_fakes = user == "ordinary"
+    found = attacked(user, ["--with-fakes"] if with_fakes else [], outside, listener.port)
     broken = {name: said for name, said in found.items() if name in BREAKOUTS and said[0] != 1.0}
     assert broken == {}
     fakes = {name: said for name, said in found.items() if name not in BREAKOUTS}
@@ -165,16 +156,6 @@ def test_the_attacks_work_where_nothing_stops_them(
     assert done.stdout.strip() not in ("", "None"), done.stderr
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    kind: str = request.param
-    if kind == "bubblewrap" and available_sandbox() != kind:
-        pytest.skip("bubblewrap is not installed, or the kernel refuses namespaces")
-    for module in (_sandbox, unit_tests):
-        monkeypatch.setattr(module, "available_sandbox", lambda: kind)
-    return kind
-
-
 FILES = """
 for number in range(20):
     with open(f"{number}", "wb") as file:
@@ -192,13 +173,13 @@ for number in range(20):
         ("while True:\n    pass", "ended before"),
     ],
 )
-def test_what_code_uses_is_limited(sandbox: str, code: str, reason: str) -> None:
+def test_what_code_uses_is_limited(code: str, reason: str) -> None:
     found = verdict(UnitTestJudge(cpu_seconds=2), QUERY, f"{code}\n{RIGHT}")
     assert found.score == 0.0
     assert reason in found.reason
 
 
-def test_a_right_answer_passes_and_a_wrong_one_does_not(sandbox: str) -> None:
+def test_a_right_answer_passes_and_a_wrong_one_does_not() -> None:
     assert verdict(UnitTestJudge(), QUERY, RIGHT).score == 1.0
     assert verdict(UnitTestJudge(), QUERY, RIGHT.replace("1", "2")).score == 0.0
 
@@ -216,14 +197,13 @@ def test_a_right_answer_passes_and_a_wrong_one_does_not(sandbox: str) -> None:
         "import concurrent.futures as c\nassert c.ThreadPoolExecutor(2).submit(len, 'a').result()",
     ],
 )
-def test_honest_code_has_what_it_needs(sandbox: str, code: str) -> None:
+def test_honest_code_has_what_it_needs(code: str) -> None:
     found = verdict(UnitTestJudge(), QUERY, f"{code}\n{RIGHT}")
     assert found.score == 1.0, found.reason
 
 
 def test_without_a_sandbox_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_sandbox, unit_tests):
-        monkeypatch.setattr(module, "available_sandbox", lambda: "none")
+    monkeypatch.setattr(unit_tests, "sandbox_works", lambda: False)
     judge = UnitTestJudge()
     found = verdict(judge, QUERY, RIGHT)
     assert found.score is None
@@ -232,7 +212,7 @@ def test_without_a_sandbox_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert verdict(UnitTestJudge(allow_unsandboxed=True), QUERY, RIGHT).score == 1.0
 
 
-def test_nothing_is_left_behind(sandbox: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
         "import os, threading, time\nthreading.Thread(target=lambda: time.sleep(99)).start()\n"
@@ -244,7 +224,7 @@ def test_nothing_is_left_behind(sandbox: str, tmp_path: Path, monkeypatch: Any) 
     commands = [
         path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path)
     ]
-    assert not any(b"_sandbox_child" in command for command in commands)
+    assert not any(b"_test_runner" in command for command in commands)
 
 
 def _is_ours(cmdline: Path) -> bool:

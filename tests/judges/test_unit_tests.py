@@ -8,7 +8,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._sandbox import available_sandbox
+from mildroute.judges._sandbox import sandbox_works
 from mildroute.judges.base import Verdict
 from mildroute.judges.unit_tests import UnitTestJudge, plan_of, python_in
 from tests.judges.tables import judge_of, label_of, query_of, table, verdict
@@ -17,8 +17,7 @@ CASES = table("unit_tests")
 QUERY = Query("q", "Write f().", fields={"tests": "assert f() == 1"})
 RIGHT = "def f():\n    return 1\n"
 pytestmark = pytest.mark.skipif(
-    available_sandbox() == "none",
-    reason="neither bubblewrap nor Landlock works here, so no isolation at all is possible",
+    not sandbox_works(), reason="bubblewrap is not installed, or the kernel refuses namespaces"
 )
 
 
@@ -164,3 +163,72 @@ def test_the_current_folder_stays_as_it_is() -> None:
     before = sorted(Path.cwd().iterdir())
     verdict(UnitTestJudge(), QUERY, "open('left.txt', 'w').close()\n" + RIGHT)
     assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_the_process_knows_this_package_by_no_name() -> None:
+    assert verdict(UnitTestJudge(), QUERY, "import mildroute\n" + RIGHT).score == 0.0
+
+
+MONEY = """class Money:
+    def __init__(self, n):
+        self.n = n
+    def __eq__(self, other):
+        return True
+"""
+VECTOR = """import dataclasses
+@dataclasses.dataclass(order=True)
+class Vector:
+    x: int
+    y: int = 0
+    def __add__(self, other):
+        return Vector(self.x + other.x, self.y + other.y)
+    def __mul__(self, n):
+        return Vector(self.x * n, self.y * n)
+    def __abs__(self):
+        return self.x
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "score"),
+    [
+        (MONEY, "assert Money(5) == 7", None),
+        (
+            "class add:\n    def __init__(self, *a):\n        pass\n    def __sub__(self, other):\n"
+            "        return self\n    def __abs__(self):\n        return 0",
+            "assert abs(add(1, 2) - 3) < 1e-9",
+            None,
+        ),
+        (
+            VECTOR,
+            "v = Vector(1, 2)\nassert v + Vector(2, y=3) == Vector(3, 5) and (v * 3).y == 6\n"
+            "assert isinstance(v, Vector) and v < Vector(2) and abs(v) == 1 and v != 1",
+            1.0,
+        ),
+        ("class Base:\n    pass", "class Mine(Base):\n    pass\nassert Mine()", 1.0),
+        ("def sum(a, b):\n    return a * b", "assert sum(3, 4) == 12", 1.0),
+        (
+            "def load():\n    return 1\ndef f():\n    return load() + 1",
+            "from unittest.mock import patch\nwith patch('answer.load', lambda: 5):\n"
+            "    assert f() == 6",
+            1.0,
+        ),
+        (
+            "def greet():\n    print('Hello', input('Who? '))",
+            "import contextlib, io, unittest.mock as m\nout = io.StringIO()\n"
+            "with m.patch('builtins.input', return_value='Ann'), contextlib.redirect_stdout(out):\n"
+            "    greet()\nassert out.getvalue() == 'Hello Ann\\n'",
+            1.0,
+        ),
+        (
+            "import numpy as np\ndef f(a):\n    a[0] = 9\n    return a * 2",
+            "import numpy as np\nassert np.array_equal(f(np.array([1, 2])), [18, 4])",
+            1.0,
+        ),
+    ],
+)
+def test_objects_of_the_answer_do_not_decide_comparisons_with_plain_values(
+    code: str, tests: str, score: float | None
+) -> None:
+    found = verdict(UnitTestJudge(), Query("q", "?", fields={"tests": tests}), code)
+    assert found.score == score, found.reason

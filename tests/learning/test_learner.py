@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from learning.world import World, entries, full_table, single_router
 from mildroute._files import file_lock
-from mildroute._fit import fit
 from mildroute.cli.app import app
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.sequential import LearningPlan
 from mildroute.exceptions import TableError
+from mildroute.fitting.fit import fit
 from mildroute.learning import Learner
 from mildroute.learning.trail import State, Store, Trail
 from mildroute.persistence import save_router
 from mildroute.persistence.remote import read_pointer, replace_pointer
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.target import Target
 
 QUICK = LearningPlan(
     shadow_requests=50,

@@ -141,7 +141,7 @@ def test_the_printed_figures_are_counted() -> None:
 
 
 def test_printed_mild_lies_below_the_oracle_that_its_own_table_implies() -> None:
-    """The arithmetic of an inconsistency that the ledger states."""
+    """The arithmetic of an inconsistency in the printed table."""
     printed = printed_figures()
     strong, medium, tiny = (share / 100 for share in printed["3b", "mmlu", "optimal"].shares)
     tdef, mild = (printed["3b", "mmlu", method].loss or 0 for method in ("TDEF", "MILD"))

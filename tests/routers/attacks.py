@@ -201,7 +201,7 @@ BAD_CLASSES = [
     "../ToyRouter",
 ]
 BAD_CLASSES += [
-    "mildroute.routers.topics.TopicFeatures",
+    "mildroute.routers.features.TopicFeatures",
     "routers.stored.ToyRouter",
     "__class__",
     "toyrouter",

@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator
 
 import mildroute.routers
 from mildroute.routers.base import RouterMixin
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.topics import TopicFeatures
 
 Array = NDArray[np.float64]
 

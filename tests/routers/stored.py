@@ -19,7 +19,7 @@ from mildroute.persistence.arrays import describe, tensors_to_bytes
 from mildroute.persistence.artifact import Router, digest_of
 from mildroute.persistence.registry import built_in_classes
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.features import TopicFeatures
 
 
 class ToyRouter(RouterMixin, BaseEstimator):

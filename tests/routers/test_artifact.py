@@ -17,8 +17,8 @@ import mildroute
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence import load_router, registry, save_router
 from mildroute.routers.base import RouterMixin
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.topics import TopicFeatures
 from routers.stored import CLASSES, ToyRouter, assert_same_router, document_of, fitted_toy, problem
 
 # Parameters that shorten a search, for the routers that have them.

@@ -8,15 +8,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.cascade import (
-    _ALPHAS,
-    CascadePath,
-    CascadeRouter,
-    SeenAnswers,
-    _Design,
-    _Problem,
-)
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.cascade.features import SeenAnswers
+from mildroute.routers.cascade.router import _ALPHAS, CascadePath, CascadeRouter, _Design, _Problem
+from mildroute.routers.frontier.router import FrontierRouter
 
 PRICES = np.array([0.001, 0.002, 0.02])
 GRID = (0, 5, 10, 20, 50)

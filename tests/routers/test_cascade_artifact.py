@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from mildroute import FitResult, Target, TextRouter, fit
-from mildroute._fit import without_looks
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
 from mildroute.exceptions import ArgumentError, ShapeError, TableError
+from mildroute.fitting.targets import without_looks
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.base import named_costs
-from mildroute.routers.cascade import CascadePath, CascadeRouter
+from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from mildroute.routers.regression import RegressionRouter
 from tests.support.answered import PRICES, answered_columns, answered_table
 

@@ -15,12 +15,13 @@ from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError, Unre
 from mildroute.persistence import load_router, save_router
 from mildroute.routers._cross_validation import assign_folds
 from mildroute.routers._decision import argmax_last
-from mildroute.routers.frontier import FoldVectors, FrontierRouter
+from mildroute.routers.features import TopicFeatures
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.operating_point import OperatingPoint
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import CustomLossRouter
-from mildroute.routers.topics import TopicFeatures
 from routers.every_router import Array, problem
 
 GRID = (0, 5, 20, 100, 1000)

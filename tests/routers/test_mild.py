@@ -15,9 +15,9 @@ from mildroute.routers._decision import log_posterior, scaled_rewards
 from mildroute.routers._linear_model import minimize_linear, whiten
 from mildroute.routers._search import _regressions, best_single, deferral_loss_of
 from mildroute.routers.baselines import BestSingleRouter
+from mildroute.routers.features import TopicFeatures, build_feature_sets
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.surrogate import TDEFRouter
-from mildroute.routers.topics import TopicFeatures, build_feature_sets
 from routers.every_router import Array, problem
 
 TOPICS = TopicFeatures(clusters=(4,), random_state=0)

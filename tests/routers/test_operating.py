@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mildroute.exceptions import ArgumentError, UnreachableTargetError
-from mildroute.routers.operating_point import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
 
 ROWS = 200
 

@@ -10,7 +10,7 @@ import pytest
 from mildroute import TextRouter
 from mildroute.exceptions import ArgumentError
 from mildroute.persistence import load_router, save_router
-from mildroute.routers.outcome import OutcomeModel
+from mildroute.routers.out_of_distribution import OutcomeModel
 
 
 def linear_world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.topics import TopicFeatures, memberships, softmax_in_place
+from mildroute.routers.features import TopicFeatures, memberships, softmax_in_place
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 6))

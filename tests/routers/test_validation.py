@@ -13,7 +13,7 @@ from mildroute.persistence import save_router
 from mildroute.persistence.artifact import read_manifest
 from mildroute.routers._search import held_out_metrics
 from mildroute.routers.baselines import BestSingleRouter
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from routers.every_router import problem
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.topics import FeatureSets, TopicFeatures, build_feature_sets
+from mildroute.routers.features import FeatureSets, TopicFeatures, build_feature_sets
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 GROUPS = np.where(X[:, 0] > 0, "law", "code")

@@ -11,7 +11,7 @@ from typing import Any
 from mildroute import Target
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.experts.config import ExpertFile, ExpertSpec
-from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.routing.predictor import Prediction
 from mildroute.serving.upstream.pool import CALLABLE_KINDS

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
-from mildroute._fit import without_looks
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.base import answer_text
+from mildroute.fitting.targets import without_looks
+from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.artifact import load_router, save_router
-from mildroute.pipeline import TextRouter
-from mildroute.routers.cascade import CascadePath, CascadeRouter
+from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.limits import LocalLimits

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 HAS_LITELLM = importlib.util.find_spec("litellm") is not None
 needs_litellm = pytest.mark.skipif(
-    not HAS_LITELLM, reason="needs LiteLLM; scripts/test runs it in the environment of LiteLLM"
+    not HAS_LITELLM, reason="needs LiteLLM; nox -s litellm runs it in the environment of LiteLLM"
 )
 # The API that the provider of each kind has.
 APIS = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.routers.operating_point import OperatingPoint, Vertex
+from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
 from mildroute.serving.config import ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.routing.policy import REASONS, Decision, decide, decide_pinned

@@ -52,7 +52,7 @@ from tests.experts.hostile_server import (
     sends,
     status,
 )
-from tests.experts.http2_server import make_certificate
+from tests.support.certificates import make_certificate
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """The built site, served on loopback, and a real browser to look at it.
 
-``scripts/docs`` builds the one and runs these tests.
+``nox -s docs`` builds the one and runs these tests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Quiet(SimpleHTTPRequestHandler):
 def site() -> Path:
     folder = os.environ.get("MILDROUTE_SITE")
     if folder is None:
-        pytest.skip("needs a built site; scripts/docs builds it and runs these tests")
+        pytest.skip("needs a built site; nox -s docs builds it and runs these tests")
     return Path(folder)
 
 

@@ -10,7 +10,7 @@ import typer
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.routers.operating_point import Target
+    from mildroute.routers.frontier.target import Target
 
 
 Source: TypeAlias = Annotated[
@@ -169,7 +169,7 @@ def target_of(
         >>> target_of(None, 0.95, None)
         Target(kind='quality', value=0.95)
     """
-    from mildroute.routers.operating_point import Target
+    from mildroute.routers.frontier.target import Target
 
     given = {"budget": budget, "quality": quality, "price weight": price_weight}
     named = {name: value for name, value in given.items() if value is not None}

@@ -17,8 +17,8 @@ import typer
 from mildroute.exceptions import ArgumentError, TableError
 
 if TYPE_CHECKING:
-    from mildroute._fitted import Line
     from mildroute.costs.table import CostTable
+    from mildroute.fitting.result import Line
 
 
 # Cost tables as the command line names them.

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers, run_demo
-from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table
@@ -60,7 +59,6 @@ app = typer.Typer(
     ),
 )
 app.command("collect")(collect_costs)
-app.command("embed")(embed_table)
 app.command("inspect")(inspect_table)
 app.command("compare")(compare_routers)
 app.command("fit")(fit_router)

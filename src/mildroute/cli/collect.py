@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -78,18 +77,6 @@ _Answers: TypeAlias = Annotated[
     bool,
     typer.Option("--answers", help="Include the answers in the table, for fit --cascade."),
 ]
-_Ray: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--ray", help="Run on all machines of a Ray cluster, which must share the folder."
-    ),
-]
-_RayWorkers: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="Maximum number of processes per expert; one per processor by default.", metavar="N"
-    ),
-]
 _Yes: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -109,8 +96,6 @@ def collect_costs(
     max_dollars: _MaxDollars = None,
     experts_per_query: _ExpertsPerQuery = "all",
     answers: _Answers = False,
-    ray: _Ray = False,
-    ray_workers: _RayWorkers = None,
     yes: _Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -119,20 +104,17 @@ def collect_costs(
     Estimates calls, dollars and time first. Answers from earlier runs are reused, and a killed run
     resumes.
 
-    With --ray, it runs on the cluster at RAY_ADDRESS, or on a local one. Export keys on every
-    machine before starting Ray there.
-
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
     """  # noqa: E501
+    from mildroute.collection.job import collect
     from mildroute.experts.config import read_experts
 
     file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
     job = replace(
         _job(queries, file, judge, settings, out, max_dollars, experts_per_query), answers=answers
     )
-    run = _on_ray(file, judge, settings, ray_workers) if ray else _here(ray_workers)
     with _live(quiet=as_json) as tell:
-        found = run(
+        found = collect(
             job,
             agree=lambda plan: _agreed(plan, job, yes=yes, quiet=as_json),
             progress=tell,
@@ -147,29 +129,6 @@ def collect_costs(
         each.done and not each.known and each.done == each.errors for each in found.tallies
     ):
         raise typer.Exit(NO_SCORES)
-
-
-def _here(workers: int | None) -> Callable[..., CollectionResult | None]:
-    from mildroute.collection.job import collect
-    from mildroute.exceptions import ArgumentError
-
-    if workers is not None:
-        raise ArgumentError(
-            f"workers are for runs on Ray, got --ray-workers {workers} without --ray; add it."
-        )
-    return collect
-
-
-def _on_ray(
-    file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None
-) -> Callable[..., CollectionResult | None]:
-    from mildroute.distributed.collect import Factories, collect_on_ray
-
-    return partial(
-        collect_on_ray,
-        factories=Factories.of(file.experts, judge, settings, file.judges),
-        workers=workers,
-    )
 
 
 def _job(

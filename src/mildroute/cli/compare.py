@@ -273,12 +273,12 @@ def run_demo(
 
     Example: mildroute demo
     """
-    from mildroute._fit import fit
     from mildroute.datasets import digits_table
     from mildroute.encoders.text import NumberEncoder
     from mildroute.evaluation.router_evaluation import evaluate
+    from mildroute.fitting.fit import fit
     from mildroute.persistence.artifact import save_router
-    from mildroute.routers.operating_point import Target
+    from mildroute.routers.frontier.target import Target
 
     _check_demo_folder(out)
     with progress_bar("train three experts") as tell:

@@ -33,8 +33,8 @@ from mildroute.cli._output import (
 )
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.choice_evaluation import Evaluation
     from mildroute.evaluation.intervals import Interval
+    from mildroute.evaluation.policy_evaluation import Evaluation
     from mildroute.evaluation.router_evaluation import RouterEvaluation
 
 __all__ = ["evaluate_router", "write_report"]

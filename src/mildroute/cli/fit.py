@@ -39,10 +39,10 @@ from mildroute.cli._output import (
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute._fitted import FittedRouter
     from mildroute.costs.table import CostTable
-    from mildroute.pipeline import TextRouter
-    from mildroute.routers.operating_point import OperatingPoint
+    from mildroute.fitting.result import FittedRouter
+    from mildroute.fitting.text_router import TextRouter
+    from mildroute.routers.frontier.operating_point import OperatingPoint
 
 __all__ = ["add_expert", "fit_router", "remove_expert", "reprice"]
 
@@ -202,8 +202,8 @@ def fit_router(
 
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
-    from mildroute._fit import fit
     from mildroute.cli._output import judge_of, load_table
+    from mildroute.fitting.fit import fit
     from mildroute.persistence.registry import get_encoder
 
     target = target_of(budget, quality, price_weight)
@@ -258,8 +258,8 @@ def add_expert(
 
     Example: mildroute add-expert router --table costs.parquet --scores new.parquet --out router-new
     """
-    from mildroute._fit import with_new_expert
     from mildroute.costs.table import CostTable
+    from mildroute.fitting.new_expert import with_new_expert
 
     if (scores is None) == (suggest is None):
         raise ArgumentError("give one of --scores and --suggest, got both or neither.")
@@ -317,8 +317,8 @@ def _stored(
 ) -> tuple[TextRouter, CostTable]:
     """A stored router, and its experts of a table."""
     from mildroute.cli._output import load_table
+    from mildroute.fitting.text_router import TextRouter
     from mildroute.persistence.artifact import load_router
-    from mildroute.pipeline import TextRouter
 
     router = load_router(folder)
     if not isinstance(router, TextRouter):
@@ -336,7 +336,7 @@ def _suggest(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from mildroute._fit import known_experts
+    from mildroute.fitting.new_expert import known_experts
 
     if out.suffix != ".parquet" or out.exists():
         raise ArgumentError(
@@ -370,7 +370,7 @@ def _fit_again(
 ) -> None:
     from dataclasses import replace
 
-    from mildroute._fit import refit
+    from mildroute.fitting.refit import refit
 
     with progress_bar("fit") as tell:
         fitted = refit(router, train, seed=seed, progress=tell)
@@ -398,7 +398,7 @@ def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> An
 
 def _save(fitted: FittedRouter, out: Path, train: CostTable) -> dict[str, Any]:
     """Store the router; returns what --json prints."""
-    from mildroute._fitted import describe_router
+    from mildroute.fitting.result import describe_router
     from mildroute.persistence.artifact import save_router
 
     about = describe_router(fitted.router)
@@ -495,10 +495,10 @@ def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
 
 
 def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
-    from mildroute._fitted import split_words
     from mildroute._format import format_number
     from mildroute.evaluation.cost_savings import shown_interval
     from mildroute.evaluation.intervals import Interval
+    from mildroute.fitting.result import split_words
 
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
     ends = (point.dollars_per_1000, *point.dollars_interval)

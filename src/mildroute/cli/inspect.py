@@ -30,7 +30,7 @@ from mildroute.cli._output import (
 if TYPE_CHECKING:
     from mildroute.costs.summary import TableSummary
     from mildroute.costs.table import CostTable
-    from mildroute.evaluation.potential import Potential
+    from mildroute.evaluation.ceiling import Potential
 
 __all__ = ["inspect_table"]
 
@@ -101,7 +101,7 @@ def _potential(
         return None
     # It imports scikit-learn, which takes longer than all the rest.
     from mildroute.costs.table import CostTable
-    from mildroute.evaluation.potential import potential_of
+    from mildroute.evaluation.ceiling import potential_of
     from mildroute.exceptions import TableError
 
     try:

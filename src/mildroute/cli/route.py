@@ -20,8 +20,8 @@ from mildroute.cli._output import print_json, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.pipeline import RoutedInput
-    from mildroute.routers.operating_point import Target
+    from mildroute.fitting.text_router import RoutedInput
+    from mildroute.routers.frontier.target import Target
 
 __all__ = ["route_inputs"]
 
@@ -105,8 +105,8 @@ def route_inputs(
 
 
 def _predictions(router: Any, inputs: list[_Input], target: Target | None) -> list[RoutedInput]:
-    from mildroute._fit import point_of
-    from mildroute.pipeline import TextRouter
+    from mildroute.fitting.targets import point_of
+    from mildroute.fitting.text_router import TextRouter
 
     if not isinstance(router, TextRouter):
         raise ArgumentError(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from mildroute._format import pluralize
 from mildroute.collection.queries import (
@@ -50,14 +50,12 @@ __all__ = [
     "CollectionJob",
     "CollectionPlan",
     "CollectionResult",
-    "Executor",
     "JudgeCoverage",
     "PastCalls",
-    "PendingWork",
     "collect",
     "estimate_collection",
+    "make_job",
     "measure_past_calls",
-    "run_local",
 ]
 
 
@@ -228,40 +226,6 @@ class CollectionInterrupted(KeyboardInterrupt):
         )
 
 
-@dataclass(frozen=True)
-class PendingWork:
-    """What is left to do once everything was looked at and agreed to.
-
-    Args:
-        round: The calls to make; its notes are the archive.
-    """
-
-    round: CollectionRun
-    archive: AnswerStore
-    budget: Budget
-
-
-class Executor(Protocol):
-    """Fills the cells, in this process or elsewhere.
-
-    Afterwards the archive's folder holds all entries.
-    """
-
-    def __call__(self, work: PendingWork, progress: Progress | None) -> list[ExpertProgress]:
-        """Call and judge; returns the counts of each expert."""
-        ...
-
-
-def run_local(work: PendingWork, progress: Progress | None) -> list[ExpertProgress]:
-    """Fill the cells in this process.
-
-    Args:
-        work: What to do.
-        progress: Told after each batch, or none.
-    """
-    return run_coroutine(_run(work.round, progress))
-
-
 def collect(
     queries: Any,
     experts: Sequence[Expert] | str | Path | None = None,
@@ -271,7 +235,6 @@ def collect(
     max_dollars: float | None = None,
     agree: Callable[[CollectionPlan], bool] | None = None,
     progress: Progress | None = None,
-    execute: Executor = run_local,
 ) -> CollectionResult | None:
     """Fill the cells that are empty, then write the table.
 
@@ -288,7 +251,6 @@ def collect(
         max_dollars: Cap on all that was ever spent in this folder, or none.
         agree: Shown what would be called and paid; no call is made unless it returns true.
         progress: Told after each batch, or none.
-        execute: Fills the cells; in this process by default.
 
     Returns:
         What came of it, or none if it was not agreed to.
@@ -308,12 +270,12 @@ def collect(
     job = (
         queries
         if isinstance(queries, CollectionJob)
-        else _make_job(queries, experts, judge, Path(folder), max_dollars)
+        else make_job(queries, experts, judge, Path(folder), max_dollars)
     )
     coverage = _measure_coverage(job)
     try:
         with AnswerStore(job.folder / _INSIDE) as archive:
-            return _collect(job, archive, coverage, agree, progress, execute)
+            return _collect(job, archive, coverage, agree, progress)
     except OSError as error:
         if error.errno is None or error.errno not in _FULL:
             raise
@@ -324,13 +286,14 @@ def collect(
         ) from error
 
 
-def _make_job(
+def make_job(
     queries: Any,
     experts: Sequence[Expert] | str | Path | None,
     judge: Judge | str | None,
     folder: Path,
     max_dollars: float | None,
 ) -> CollectionJob:
+    """Return the job that the arguments of :func:`collect` describe."""
     if experts is None or judge is None:
         raise ArgumentError(
             "collect needs a CollectionJob, or queries, experts and a judge, got"
@@ -361,14 +324,14 @@ def _collect(
     coverage: JudgeCoverage,
     agree: Callable[[CollectionPlan], bool] | None,
     progress: Progress | None,
-    execute: Executor,
 ) -> CollectionResult | None:
     known, estimates = _estimate_job(job, archive)
     _check_cap(job, estimates)
     if agree is not None and not agree(CollectionPlan(estimates, known.spending, coverage)):
         return None
     try:
-        tallies = execute(_plan_work(job, archive, known, estimates), progress)
+        run = _plan_run(job, archive, known, estimates)
+        tallies = run_coroutine(_run(run, progress))
     except KeyboardInterrupt:
         archive.compact()
         _, after = _estimate_job(job, archive)
@@ -416,20 +379,19 @@ def _estimate_job(
     return known, estimate_collection(job.queries, job.experts, known, past, job.wanted)
 
 
-def _plan_work(
+def _plan_run(
     job: CollectionJob,
     archive: AnswerStore,
     known: StoredState,
     estimates: list[CollectionEstimate],
-) -> PendingWork:
-    budget = Budget(job.max_dollars, known.spending.total)
-    todo = CollectionRun(
+) -> CollectionRun:
+    return CollectionRun(
         ShuffledQueries(job.queries),
         job.experts,
         job.judge,
         archive,
         known,
-        budget,
+        Budget(job.max_dollars, known.spending.total),
         job.wanted,
         {
             each.expert: ExpertProgress(each.expert, each.cells, each.cells - each.missing)
@@ -437,7 +399,6 @@ def _plan_work(
         },
         complete_queries=job.max_dollars is not None,
     )
-    return PendingWork(todo, archive, budget)
 
 
 async def _run(todo: CollectionRun, progress: Progress | None) -> list[ExpertProgress]:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import heapq
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -13,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from mildroute.collection.queries import query_digest
-from mildroute.collection.store import CallFinished, CallStarted, Entry, Judged, StoredState
+from mildroute.collection.store import AnswerStore, CallFinished, CallStarted, Judged, StoredState
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import RESERVE_RETRY, Answer, Expert, Query
 from mildroute.judges.base import Judge, ReadingJudge, Verdict
@@ -24,9 +25,7 @@ from mildroute.judges.base import Judge, ReadingJudge, Verdict
 __all__ = [
     "STOPPED",
     "Budget",
-    "BudgetProtocol",
     "CollectionRun",
-    "EventSink",
     "ExpertProgress",
     "Progress",
     "Task",
@@ -41,27 +40,6 @@ T = TypeVar("T")
 
 # A cap on dollars that holds while many calls are in flight: what an attempt may cost at most is
 # set aside before it is made.
-
-
-class BudgetProtocol(Protocol):
-    """Where money for calls comes from.
-
-    A budget of this process, or a part of one that many processes share.
-    """
-
-    async def reserve(self, worst: float, *, rank: int = 0, wait: bool = True) -> bool:
-        """Set dollars aside; false if they can never be had.
-
-        Args:
-            worst: How many.
-            rank: Place of the query; when money is short, queries of a lower rank come first.
-            wait: Whether to wait for calls in flight that may free enough.
-        """
-        ...
-
-    def settle(self, worst: float, dollars: float) -> None:
-        """Give back what was set aside, and count what was spent."""
-        ...
 
 
 class Budget:
@@ -85,6 +63,11 @@ class Budget:
         """Set dollars aside, and wait for calls in flight if they may free enough.
 
         False if it can never fit, or if a query of a lower rank could not be paid.
+
+        Args:
+            worst: Number of dollars.
+            rank: Index of the query; when money is short, queries of a lower rank come first.
+            wait: Whether to wait for calls in flight that may free enough.
         """
         if self.cap is not None and worst > 0:
             heapq.heappush(self._waiting, rank)
@@ -220,14 +203,6 @@ _HOPELESS = 20
 _SHORT = 120
 
 
-class EventSink(Protocol):
-    """Where everything is written down."""
-
-    def add(self, entry: Entry) -> None:
-        """Write an entry down; when this returns, a kill cannot undo it."""
-        ...
-
-
 def all_experts(_expert: str, _query_id: str) -> bool:
     """Every expert gets every query."""
     return True
@@ -242,19 +217,16 @@ class CollectionRun:
         wanted: Which expert gets which query, by names; all by default.
         complete_queries: Whether paid experts stay near each other in the order of the queries, so
             that a run that a cap ends has few queries that only some of them answered.
-        lanes: Batches that each expert works on at the same time, if other processes call it, too;
-            none for as many as it can.
     """
 
     queries: Iterable[Query]
     experts: Sequence[Expert]
     judge: Judge
-    notes: EventSink
+    notes: AnswerStore
     known: StoredState
-    budget: BudgetProtocol
+    budget: Budget
     wanted: Callable[[str, str], bool] = all_experts
     tallies: dict[str, ExpertProgress] = field(default_factory=dict)
-    lanes: int | None = None
     complete_queries: bool = False
 
     @functools.cached_property
@@ -305,7 +277,7 @@ class _Pace:
 
     def __init__(self, job: CollectionRun) -> None:
         # Enough to keep all calls of the slowest expert busy, and little that is paid for nothing.
-        widest = max((job.lanes or expert.concurrency for expert in job.experts), default=1)
+        widest = max((expert.concurrency for expert in job.experts), default=1)
         self._ahead = 2 * widest if job.complete_queries else math.inf
         self._drawn = dict.fromkeys((expert.name for expert in job.experts), -1.0)
         self._moved = asyncio.Event()
@@ -350,7 +322,7 @@ async def _run_expert(job: CollectionRun, expert: Expert, pace: _Pace, tell: Pro
                 tally.state = HOPELESS
             tell(list(job.tallies.values()))
 
-    await _together([work() for _ in range(job.lanes or expert.concurrency)])
+    await _together([work() for _ in range(expert.concurrency)])
     pace.move(expert.name, math.inf)
     if tally.state == "calling":
         tally.state = "done"
@@ -568,11 +540,21 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
             running.set_result((asyncio.get_running_loop(), task))
         return await coroutine
 
+    # An interrupt while the pool starts its thread would leave the thread out of the pool, and
+    # nobody would wait for it: the coroutine starts when an interrupt would be caught.
+    is_ready = threading.Event()
+
+    def work() -> T:
+        is_ready.wait()
+        return asyncio.run(main())
+
     with ThreadPoolExecutor(max_workers=1) as pool:
-        done = pool.submit(asyncio.run, main())
         try:
+            done = pool.submit(work)
+            is_ready.set()
             return done.result()
         except KeyboardInterrupt:
+            is_ready.set()
             loop, task = running.result()
             with suppress(RuntimeError):  # it has just ended
                 loop.call_soon_threadsafe(task.cancel)

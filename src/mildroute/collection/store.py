@@ -6,8 +6,6 @@ A journal that is compacted to Parquet, from which a run resumes.
 from __future__ import annotations
 
 import re
-import shutil
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -37,7 +35,6 @@ __all__ = [
     "Spending",
     "StoredState",
     "cell_reasons",
-    "dollars_in",
     "empty_reasons",
     "group_reasons",
     "rows_by_kind",
@@ -197,10 +194,6 @@ def written(entry: Entry) -> dict[str, Any]:
 #
 # A kill at any moment leaves whole parts and journals whose last line may be cut off. A journal
 # is deleted only when the parts made of it are in place; an entry that is in both counts once.
-#
-# A run on many machines keeps its blocks of work in a folder inside. Deleting them is how it is
-# called off: its workers, some of which may outlive the process that sent them, make no call for a
-# block that is gone, and a journal that is still written is waited for.
 
 
 Row: TypeAlias = dict[str, Any]
@@ -208,9 +201,6 @@ Row: TypeAlias = dict[str, Any]
 # whole.
 _ROTATE, _LARGEST = 20_000, 32 << 20
 _RUN, _RUN_OF_TEXTS = 8192, 256
-# Seconds that a journal's writer may live on: a disk over a network keeps the locks of a lost
-# machine for up to 90.
-_PATIENCE = 120.0
 
 
 class Spending(NamedTuple):
@@ -281,7 +271,6 @@ class AnswerStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as lock:
             lock.enter_context(file_lock(self.folder / "lock", create=True))
-            self.cancel_work()
             self.compact()
             self._lock = lock.pop_all()
         return self
@@ -296,16 +285,6 @@ class AnswerStore:
         """Folder of the journals."""
         return self.folder / "journals"
 
-    @property
-    def work(self) -> Path:
-        """Folder of the blocks that workers on other machines are to fill."""
-        return self.folder / "work"
-
-    def cancel_work(self) -> None:
-        """Delete all blocks, so that workers that still fill one of them stop."""
-        # A network disk may keep a file that is open elsewhere, under another name.
-        shutil.rmtree(self.work, ignore_errors=True)
-
     def add(self, entry: Entry) -> None:
         """Write an entry down; when this returns, a kill cannot undo it."""
         if self._journal is None:
@@ -314,18 +293,16 @@ class AnswerStore:
         if self._journal.lines >= _ROTATE or self._journal.size >= _LARGEST:
             self._turn_over()
 
-    def compact(self, patience: float = _PATIENCE) -> None:
-        """Make parts of all journals, after waiting for those that are still written."""
+    def compact(self) -> None:
+        """Make parts of all journals."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
-        end = time.monotonic() + patience
         for path in sorted(self.journals.glob("*.jsonl")):
-            with file_lock(path, max(0.0, end - time.monotonic())):
-                rows = rows_by_kind(path)
-                rows[STARTED] = unanswered_in(rows)
-                self._make_parts(path, rows)
-                path.unlink()
+            rows = rows_by_kind(path)
+            rows[STARTED] = unanswered_in(rows)
+            self._make_parts(path, rows)
+            path.unlink()
         for path in self.journals.glob(f"*{OPENING}"):
             path.unlink(missing_ok=True)
 
@@ -416,14 +393,6 @@ class AnswerStore:
 
 def _sum(column: Any) -> float:
     return float(pc.sum(column).as_py() or 0.0)
-
-
-def dollars_in(answers: Iterable[Row], verdicts: Iterable[Row], lost: Iterable[Row]) -> float:
-    """All that was charged for some entries, and all that may have been."""
-    charged = sum(
-        row["dollars"] + row.get("unconfirmed_cost", 0.0) for row in (*answers, *verdicts)
-    )
-    return float(charged + sum(row["worst"] for row in lost))
 
 
 def rows_by_kind(path: Path) -> dict[str, list[Row]]:

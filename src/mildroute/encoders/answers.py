@@ -18,7 +18,7 @@ from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.judges._normalize import plain, without_thinking
 from mildroute.judges.multiple_choice import options_of, read_choice
 from mildroute.judges.numeric import read_number
-from mildroute.routers.cascade import SeenAnswers
+from mildroute.routers.cascade.features import SeenAnswers
 
 __all__ = ["AnswerFeatures", "Reading", "see_answers"]
 

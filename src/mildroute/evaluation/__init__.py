@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.choice_evaluation import (
-        Evaluation as Evaluation,
-        evaluate_choices as evaluate_choices,
-    )
     from mildroute.evaluation.comparison import (
         Comparison as Comparison,
         ComparisonRow as ComparisonRow,
@@ -73,6 +69,10 @@ if TYPE_CHECKING:
         estimate_expert_costs as estimate_expert_costs,
         estimate_policy_cost as estimate_policy_cost,
         fit_outcome_model as fit_outcome_model,
+    )
+    from mildroute.evaluation.policy_evaluation import (
+        Evaluation as Evaluation,
+        evaluate_choices as evaluate_choices,
     )
     from mildroute.evaluation.report import report_html as report_html
     from mildroute.evaluation.router_evaluation import (

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from mildroute._format import as_dollars, as_score, text_table, to_jsonable
-from mildroute.evaluation.choice_evaluation import few_rows, figure_columns, gap_of_means
 from mildroute.evaluation.frontier import mix_shares, single_points
 from mildroute.evaluation.intervals import (
     Difference,
@@ -36,12 +35,14 @@ from mildroute.evaluation.metrics import (
     oracle,
     worst_recall,
 )
+from mildroute.evaluation.policy_evaluation import few_rows, figure_columns, gap_of_means
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._cross_validation import cluster_codes
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
-    from mildroute.routers.operating_point import OperatingPoint, Target
+    from mildroute.routers.frontier.operating_point import OperatingPoint
+    from mildroute.routers.frontier.target import Target
 
 __all__ = [
     "BASELINES",
@@ -140,8 +141,8 @@ def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
 
     Returns None if ``seen`` may be cut into folds.
     """
-    from mildroute.pipeline import fold_vectors
-    from mildroute.routers.frontier import FrontierRouter
+    from mildroute.fitting.text_router import fold_vectors
+    from mildroute.routers.frontier.router import FrontierRouter
 
     if train.inputs is None or (encoder is not None and not hasattr(encoder, "transform")):
         return None
@@ -165,8 +166,8 @@ def choice_at_target(
     Returns:
         Choice of shape (n,), seconds to fit, and the operating point.
     """
-    from mildroute._fit import default_price_weights, operating_point
-    from mildroute.routers.frontier import FrontierRouter
+    from mildroute.fitting.targets import default_price_weights, operating_point
+    from mildroute.routers.frontier.router import FrontierRouter
 
     if _reads_inputs(router):
         raise ArgumentError(
@@ -286,8 +287,8 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
 
 def _coin_shares(sides: Split, dollars: Any) -> Any:
     """Return the shares of the experts between which a coin meets the target on the train side."""
-    from mildroute._fit import resolve
-    from mildroute.routers.operating_point import measure_curve
+    from mildroute.fitting.targets import resolve
+    from mildroute.routers.frontier.curve import measure_curve
 
     singles = measure_curve(
         np.zeros(0),
@@ -324,7 +325,7 @@ def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
 
 
 def _weighs_prices(router: Any) -> bool:
-    from mildroute.routers.frontier import FrontierRouter
+    from mildroute.routers.frontier.router import FrontierRouter
 
     return isinstance(router, FrontierRouter) or isinstance(
         getattr(router, "router", None), FrontierRouter
@@ -332,13 +333,13 @@ def _weighs_prices(router: Any) -> bool:
 
 
 def _reads_inputs(router: Any) -> bool:
-    from mildroute.pipeline import TextRouter
+    from mildroute.fitting.text_router import TextRouter
 
     return isinstance(router, TextRouter)
 
 
 def _default_encoder() -> Any:
-    from mildroute.pipeline import DEFAULT_ENCODER
+    from mildroute.fitting.text_router import DEFAULT_ENCODER
 
     return DEFAULT_ENCODER()
 
@@ -617,7 +618,7 @@ def default_routers(seed: int = 0, *, for_target: bool = False) -> dict[str, Any
         >>> list(default_routers())
         ['MildRouter', 'kNN', 'TDEF', 'linear regression', 'CE']
     """
-    from mildroute.routers.frontier import FrontierRouter
+    from mildroute.routers.frontier.router import FrontierRouter
     from mildroute.routers.knn import KNNRouter
     from mildroute.routers.mild import MildRouter
     from mildroute.routers.regression import RegressionRouter

@@ -21,7 +21,7 @@ from mildroute.evaluation.metrics import (
     oracle,
 )
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.operating_point import convex_hull_indices
+from mildroute.routers.frontier.curve import convex_hull_indices
 
 __all__ = [
     "Band",

@@ -17,9 +17,9 @@ from mildroute.routers._cross_validation import assign_folds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mildroute._fitted import FittedRouter
     from mildroute.costs.table import CostTable
-    from mildroute.routers.operating_point import OperatingPoint
+    from mildroute.fitting.result import FittedRouter
+    from mildroute.routers.frontier.operating_point import OperatingPoint
 
 __all__ = ["FitPlots"]
 

@@ -19,19 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mildroute._fitted import Figure
 from mildroute._format import as_dollars, format_number, pluralize, to_jsonable
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.choice_evaluation import GroupRow
 from mildroute.evaluation.cost_savings import shown_interval, shown_limits
 from mildroute.evaluation.frontier import Frontier, Point, convex_hull
 from mildroute.evaluation.intervals import Interval
-from mildroute.evaluation.router_evaluation import (
-    MeasuredTarget,
-    RouterEvaluation,
-    SecondLook,
-)
+from mildroute.evaluation.policy_evaluation import GroupRow
+from mildroute.evaluation.router_evaluation import MeasuredTarget, RouterEvaluation, SecondLook
 from mildroute.exceptions import MissingExtraError
+from mildroute.fitting.result import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -327,7 +323,7 @@ def report_html(
     Example:
         >>> from mildroute.costs.table import CostTable
         >>> from mildroute.evaluation.router_evaluation import evaluate
-        >>> from mildroute._fit import fit
+        >>> from mildroute.fitting.fit import fit
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
         >>> page = report_html(evaluate(fit(table).router, table), title="Sums and songs")

@@ -13,13 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._alternatives import Alternative
-from mildroute._fit import point_of, without_looks
-from mildroute._fitted import Line, Role, describe_router, split_words, who_answers
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.choice_evaluation import Evaluation, evaluate_choices, few_rows, too_few
+from mildroute.evaluation.ceiling import calibrated
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_savings import (
     Savings,
@@ -36,12 +33,16 @@ from mildroute.evaluation.intervals import (
     paired_difference,
 )
 from mildroute.evaluation.metrics import best_single, chosen_costs, expert_shares
-from mildroute.evaluation.potential import calibrated
+from mildroute.evaluation.policy_evaluation import Evaluation, evaluate_choices, few_rows, too_few
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
-from mildroute.pipeline import TextRouter
-from mildroute.routers.cascade import SeenAnswers
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import OperatingPoint, Target
+from mildroute.fitting.alternatives import Alternative
+from mildroute.fitting.result import Line, Role, describe_router, split_words, who_answers
+from mildroute.fitting.targets import point_of, without_looks
+from mildroute.fitting.text_router import TextRouter
+from mildroute.routers.cascade.features import SeenAnswers
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
 
 __all__ = ["MeasuredTarget", "RouterEvaluation", "TargetCheck", "evaluate"]
 
@@ -331,7 +332,7 @@ def evaluate(
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
         ...                       "query_id": [str(i) for i in range(80)]})
-        >>> from mildroute._fit import fit
+        >>> from mildroute.fitting.fit import fit
         >>> evaluate(fit(table).router, table).evaluation.score.value
         1.0
     """

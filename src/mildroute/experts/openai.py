@@ -9,7 +9,8 @@ from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.exceptions import ArgumentError
-from mildroute.experts._http import AttemptOutcome, HTTPTransport, Transport, classify_attempt
+from mildroute.experts._attempt import AttemptOutcome, classify_attempt
+from mildroute.experts._http import HTTPTransport, Transport
 from mildroute.experts.base import (
     RESERVE_RETRY,
     Answer,

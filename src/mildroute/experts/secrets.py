@@ -438,21 +438,18 @@ _SCRUBBED = (
     "httpx",
     "httpcore.connection",
     "httpcore.http11",
-    "httpcore.http2",
     "httpcore.proxy",
     "httpcore.socks",
     "openai._base_client",
     "LiteLLM",
 )
-_SILENCED = ("hpack.hpack", "hpack.table")
 
 
 class LogGuard(logging.Filter):
     """Keeps keys out of the logs of the HTTP client.
 
-    While it is on, httpx and httpcore log no key, and hpack logs nothing below the info level.
-    hpack logs every HTTP/2 header, including Authorization, in plain and in compressed form, which
-    cannot be scrubbed. httpcore logs response headers, in which a server may repeat the key.
+    While it is on, httpx, httpcore and the SDKs log no key. httpcore logs response headers, in
+    which a server may repeat the key.
     """
 
     def __init__(self, secrets: SecretSet) -> None:
@@ -460,20 +457,18 @@ class LogGuard(logging.Filter):
         self._scrub = secrets.scrub
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Scrub a record; false for one that cannot be scrubbed."""
-        if record.name in _SILENCED:
-            return record.levelno > logging.DEBUG
+        """Scrub a record."""
         record.msg, record.args = self._scrub(record.getMessage()), ()
         return True
 
     def on(self) -> None:
         """Begin."""
-        for name in (*_SCRUBBED, *_SILENCED):
+        for name in _SCRUBBED:
             logging.getLogger(name).addFilter(self)
 
     def off(self) -> None:
         """End."""
-        for name in (*_SCRUBBED, *_SILENCED):
+        for name in _SCRUBBED:
             logging.getLogger(name).removeFilter(self)
 
 

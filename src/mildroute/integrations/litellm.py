@@ -29,7 +29,7 @@ import httpx
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import validate_base_url
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.config import EncoderConfig, parse_target
 from mildroute.serving.http.prompt import prompt_of_messages
 from mildroute.serving.routing.predictor import Predictor
@@ -196,7 +196,7 @@ class MildroutePlugin:
         >>> import asyncio, tempfile
         >>> from pathlib import Path
         >>> from types import SimpleNamespace
-        >>> from mildroute.pipeline import TextRouter
+        >>> from mildroute.fitting.text_router import TextRouter
         >>> from mildroute.persistence.artifact import save_router
         >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
         >>> folder = save_router(router, Path(tempfile.mkdtemp()) / "router")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
 from mildroute.judges._normalize import trimmed, without_thinking
-from mildroute.judges._sandbox import NO_SANDBOX, Outcome, available_sandbox, run_tests
+from mildroute.judges._sandbox import NO_SANDBOX, Outcome, run_tests, sandbox_works
 from mildroute.judges.base import Verdict, VersionedJudge
 
 __all__ = ["UnitTestJudge", "UnitTestPlan", "plan_of", "python_in", "tests_of"]
@@ -309,25 +309,23 @@ class UnitTestJudge(VersionedJudge):
     ``query.fields["entry_point"]``. They use the names of the answer, and may import it as
     ``answer`` or ``solution``. Tests that cannot run, or that check nothing, give no verdict.
 
-    The code and its tests run in two processes, each in a sandbox. It can read Python and the
+    The code and its tests run in one process inside bubblewrap. The process can read Python and the
     system's libraries and write to one empty folder, but cannot start programs, use the network,
-    reach other processes or read this process's environment; time, memory, files and processes are
-    limited. Bubblewrap provides the sandbox if it is installed and the kernel allows namespaces,
-    otherwise Landlock and seccomp do (Linux 5.13). If neither is possible, the judge refuses to run
-    anything.
+    reach other processes or read this process's environment; time, memory and files are limited.
+    Where bubblewrap is missing or the kernel refuses namespaces, the judge refuses to run anything.
 
-    The two exchange only values, so arguments and results are copies, code cannot learn what its
-    tests expect, and its process contains no verdict. Objects of the answer's classes stay in their
-    process and are used remotely. Such an object is unequal to every plain value; if the tests name
-    its class and it claims otherwise, the judge gives no verdict.
+    The sandbox protects the machine. The verdict is protected against the usual ways to fake a
+    pass: code that ends the process, skips its tests, replaces built-in functions, or returns
+    objects that equal everything. An object of the answer's class that claims to equal a plain
+    value gives no verdict. Code that is written to search the stack can still find its tests.
 
     Args:
         cpu_seconds: CPU time, whatever else the machine does.
-        wall_seconds: Elapsed time after which the processes are killed.
+        wall_seconds: Elapsed time after which the process is killed.
         memory_mb: Limit of the address space.
         preamble: Code that runs before the answer, such as imports promised in the prompt.
-        allow_unsandboxed: Whether to run code if no sandbox is possible, which gives it all rights
-            of this user: files, keys and network.
+        allow_unsandboxed: Whether to run code where bubblewrap does not work, which gives it all
+            rights of this user: files, keys and network.
         name: Its name in tables.
 
     Example:
@@ -371,7 +369,7 @@ class UnitTestJudge(VersionedJudge):
             _plan(query)
         except ArgumentError as broken:
             return str(broken)
-        if available_sandbox() == "none" and not self.allow_unsandboxed:
+        if not self.allow_unsandboxed and not sandbox_works():
             return NO_SANDBOX
         return ""
 
@@ -382,27 +380,29 @@ class UnitTestJudge(VersionedJudge):
         variants = python_in(text, plan.names)
         if not variants:
             return Verdict(0.0, "no Python code could be read")
-        limits = {"cpu_seconds": int(self.cpu_seconds), "memory_mb": int(self.memory_mb)}
-        code = {"variants": variants, "preamble": self.preamble}
+        job = {
+            **asdict(plan),
+            "variants": variants,
+            "preamble": self.preamble,
+            "cpu_seconds": int(self.cpu_seconds),
+            "memory_mb": int(self.memory_mb),
+        }
         try:
-            outcome = run_tests(code, asdict(plan), limits, self.wall_seconds)
+            outcome = run_tests(job, self.wall_seconds, sandboxed=sandbox_works())
         except OSError as error:
             return Verdict(None, f"the tests could not be started: {error}")
         return _verdict(outcome)
 
 
 def _verdict(outcome: Outcome) -> Verdict:
-    for said in (outcome.code, outcome.tests):
-        if "ready" not in said:
-            reason = said.get("refused", "no report; is memory_mb too small?")
-            return Verdict(None, f"the tests could not be started: {reason}")
-    said = outcome.tests
-    if "unsupported" in said:
-        return Verdict(None, said["unsupported"])
-    if "passed" in said:
+    if not outcome.started:
+        return Verdict(None, "the tests could not be started: no report; is memory_mb too small?")
+    if outcome.no_verdict:
+        return Verdict(None, outcome.no_verdict)
+    if outcome.passed:
         return Verdict(1.0, "all tests pass")
     ended = "the code ended before its tests did, or used too much time or memory"
-    return Verdict(0.0, said.get("failure") or outcome.stopped or ended)
+    return Verdict(0.0, outcome.failure or outcome.stopped or ended)
 
 
 def _plan(query: Query) -> UnitTestPlan:

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from mildroute._fit import fit, point_of
-from mildroute._fitted import FittedRouter
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.sequential import (
     Change,
@@ -34,6 +32,10 @@ from mildroute.evaluation.sequential import (
     share_of_alpha,
 )
 from mildroute.exceptions import ArgumentError, MildrouteError, TableError
+from mildroute.fitting.fit import fit
+from mildroute.fitting.result import FittedRouter
+from mildroute.fitting.targets import point_of
+from mildroute.fitting.text_router import TextRouter
 from mildroute.learning.traffic import RouterPair, Row, read_traffic, residual_series
 from mildroute.learning.trail import State, Store, Trail
 from mildroute.persistence.artifact import MANIFEST, load_router, save_router
@@ -44,11 +46,10 @@ from mildroute.persistence.remote import (
     replace_pointer,
     upload_router,
 )
-from mildroute.pipeline import TextRouter
 from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.observability.export import costs_from_log
 
 __all__ = ["Learner"]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mildroute.evaluation.logged_data import LoggedDecisions
 from mildroute.evaluation.off_policy import Estimate, estimate_cost_difference
 from mildroute.evaluation.sequential import canary_gains
+from mildroute.fitting.text_router import RoutedInput, TextRouter
 from mildroute.learning.trail import State
-from mildroute.pipeline import RoutedInput, TextRouter
 from mildroute.serving.observability.decision_log import read_decisions
 from mildroute.serving.observability.feedback import read_feedback, read_samples
 

@@ -18,9 +18,9 @@ from typing import Any
 from mildroute._optional import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.outcome import OutcomeModel
+from mildroute.routers.features import TopicFeatures
+from mildroute.routers.out_of_distribution import OutcomeModel
 from mildroute.routers.surrogate import CustomLossRouter, loss_names
-from mildroute.routers.topics import TopicFeatures
 
 __all__ = [
     "GROUP",
@@ -152,7 +152,7 @@ def get_encoder(name: str) -> Any:
     """Return an unfitted encoder.
 
     Args:
-        name: ``"auto"`` (``None``: the default of :mod:`mildroute.pipeline`), ``"tfidf"``,
+        name: ``"auto"`` (``None``: the default of ``mildroute fit``), ``"tfidf"``,
             ``"characters"`` and ``"hashing"`` (all three reduced to few columns),
             ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the name of a
             plug-in, the folder or hub name of a sentence model, or several of them with ``+``
@@ -169,7 +169,6 @@ def get_encoder(name: str) -> Any:
         TfidfEncoder,
         UnionEncoder,
     )
-    from mildroute.pipeline import DEFAULT_ENCODER
 
     makers: dict[str, Any] = {
         "auto": lambda: None,
@@ -188,7 +187,7 @@ def get_encoder(name: str) -> Any:
     if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
         return SentenceEncoder(model=name, precision="int8")
     if "+" in name:
-        return UnionEncoder([get_encoder(part) or DEFAULT_ENCODER() for part in name.split("+")])
+        return UnionEncoder([get_encoder(part) or ReducedEncoder() for part in name.split("+")])
     known = ", ".join((*_NAMES, *list_plugins("transform")))
     raise ArgumentError(
         f"encoder must be {known}, a model's folder or hub name, or several with + between, got"

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
         OracleRouter as OracleRouter,
         RandomRouter as RandomRouter,
     )
-    from mildroute.routers.cascade import (
+    from mildroute.routers.cascade.features import SeenAnswers as SeenAnswers
+    from mildroute.routers.cascade.router import (
         CascadePath as CascadePath,
         CascadeRouter as CascadeRouter,
-        SeenAnswers as SeenAnswers,
     )
-    from mildroute.routers.frontier import FrontierRouter as FrontierRouter
+    from mildroute.routers.features import TopicFeatures as TopicFeatures
+    from mildroute.routers.frontier.operating_point import OperatingPoint as OperatingPoint
+    from mildroute.routers.frontier.router import FrontierRouter as FrontierRouter
+    from mildroute.routers.frontier.target import Target as Target
     from mildroute.routers.knn import KNNRouter as KNNRouter
     from mildroute.routers.matrix_factorization import (
         MatrixFactorizationRouter as MatrixFactorizationRouter,
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         OnlineRouter as OnlineRouter,
         impute_costs as impute_costs,
     )
-    from mildroute.routers.operating_point import OperatingPoint as OperatingPoint, Target as Target
     from mildroute.routers.regression import (
         MLPRegressionRouter as MLPRegressionRouter,
         RegressionRouter as RegressionRouter,
@@ -47,6 +49,5 @@ if TYPE_CHECKING:
         TDEFRouter as TDEFRouter,
         WeightedCrossEntropyRouter as WeightedCrossEntropyRouter,
     )
-    from mildroute.routers.topics import TopicFeatures as TopicFeatures
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -33,7 +33,7 @@ from mildroute.routers._linear_model import (
     deferral_row_loss,
 )
 from mildroute.routers._ridge import ridge_on
-from mildroute.routers.topics import FeatureSet
+from mildroute.routers.features import FeatureSet
 
 # Points of a router's search: what was tried, what it cost on held-out rows, and which one is
 # taken.

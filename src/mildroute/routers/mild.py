@@ -37,7 +37,7 @@ from mildroute.routers._search import (
     to_cv_results,
 )
 from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, fitting_threads
-from mildroute.routers.topics import FeatureSet, FeatureSets, TopicFeatures, build_feature_sets
+from mildroute.routers.features import FeatureSet, FeatureSets, TopicFeatures, build_feature_sets
 
 __all__ = ["MildRouter"]
 

@@ -15,7 +15,7 @@ from mildroute.routers._cross_validation import assign_folds
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._ridge import ridge
 from mildroute.routers.base import Matrix, RouterMixin, check_costs
-from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.features import TopicFeatures
 
 __all__ = ["KnownExperts", "OnlineRouter", "impute_costs"]
 

@@ -35,7 +35,7 @@ from mildroute.routers.base import (
     fitting_threads,
     posterior_of_costs,
 )
-from mildroute.routers.topics import FeatureSet, TopicFeatures, build_feature_sets
+from mildroute.routers.features import FeatureSet, TopicFeatures, build_feature_sets
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mildroute._yaml import Check, Shape, boolean, check_shape, is_finite, read_document, text
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import refuse_literal_secrets, validate_variable
-from mildroute.routers.operating_point import HIGHEST_QUALITY, Target, TargetKind, quality_hint
+from mildroute.routers.frontier.target import HIGHEST_QUALITY, Target, TargetKind, quality_hint
 
 __all__ = [
     "AUTO_MODEL",

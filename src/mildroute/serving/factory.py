@@ -9,7 +9,7 @@ from pathlib import Path
 from mildroute._files import without_credentials
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.config import ExpertFile, read_experts
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.config import GatewayConfig, target_from_setting
 from mildroute.serving.keys import KeyStore

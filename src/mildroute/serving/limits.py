@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.serving.config import StoreConfig
 from mildroute.serving.keys import APIClient
-from mildroute.serving.observability.logs import log_event
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import Connection
@@ -655,7 +654,7 @@ class RedisLimits:
             self._lose(error)
             return
         if not self._was_available:
-            log_event(_LOG, logging.INFO, "the store responds again")
+            _LOG.info("the store responds again")
         self._was_available = True
 
     async def _join(self) -> float:
@@ -671,13 +670,8 @@ class RedisLimits:
         self.is_available = False
         if self._was_available:
             limits = "closed" if self._is_closed_on_failure else "open"
-            log_event(
-                _LOG,
-                logging.WARNING,
-                "the store does not respond",
-                reason=self._reason(error),
-                limits=limits,
-            )
+            fields = {"reason": self._reason(error), "limits": limits}
+            _LOG.warning("the store does not respond", extra={"fields": fields})
         self._was_available = False
 
     def _reason(self, error: BaseException) -> str:

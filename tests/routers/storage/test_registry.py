@@ -13,8 +13,8 @@ from mildroute.exceptions import ArtifactError
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.registry import built_in_classes, resolve_class, storage_name
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.outcome import OutcomeModel
-from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.features import TopicFeatures
+from mildroute.routers.out_of_distribution import OutcomeModel
 from routers.stored import ToyRouter, document_of
 
 PLUGIN = """

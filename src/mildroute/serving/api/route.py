@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.serving.authentication import Authenticator, check_model
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder

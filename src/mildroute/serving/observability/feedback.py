@@ -22,7 +22,7 @@ from typing import Any
 
 from mildroute._jsonl import JsonlWriter, log_part, read_rows
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.routers.operating_point import FEWEST_TO_PROMISE
+from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE
 from mildroute.serving.config import DecisionLogConfig
 
 __all__ = [

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.operating_point import OperatingPoint, Target
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.config import AUTO_MODEL, TARGETS, ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.config import (
     TARGETS,
     ExplorationConfig,

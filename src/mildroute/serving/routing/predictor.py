@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from mildroute._fit import operating_point, without_looks
 from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
+from mildroute.fitting.targets import operating_point, without_looks
+from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.artifact import has_network, load_router, read_manifest
-from mildroute.pipeline import TextRouter
-from mildroute.routers.cascade import CascadeRouter
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import OperatingPoint, Target
-from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.cascade.router import CascadeRouter
+from mildroute.routers.features import TopicFeatures
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.drift import DriftReference
 from mildroute.serving.routing.batching import EncoderQueue
@@ -38,8 +39,8 @@ __all__ = ["ROWS_PER_TURN", "Prediction", "Predictor", "TooManyTargetsError"]
 class Prediction:
     """A router's view of one input, before anything else is heeded.
 
-    It says the same as :class:`~mildroute.pipeline.Prediction`, and the order of experts at each
-    vertex of the operating point as well: which expert can answer now may differ from vertex to
+    It says the same as ``RoutedInput``, and the order of experts at each vertex of the operating
+    point as well: which expert can answer now may differ from vertex to
     vertex, and with it the chance of each expert to be asked first.
 
     Args:

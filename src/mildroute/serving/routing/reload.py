@@ -22,7 +22,7 @@ from mildroute.persistence.remote import (
     read_signature,
     verify_signature,
 )
-from mildroute.routers.operating_point import Target
+from mildroute.routers.frontier.target import Target
 from mildroute.serving.config import EncoderConfig, GatewayConfig, describe_target
 from mildroute.serving.keys import KeyStore
 from mildroute.serving.observability.metrics import GatewayMetrics

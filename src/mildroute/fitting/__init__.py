@@ -1,0 +1,1 @@
+"""From a cost table to a fitted router with an operating point."""

@@ -1,0 +1,149 @@
+"""What a router is measured against: today's bill, and the simplest way to lower it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute._hashing import request_uniforms
+from mildroute.costs.table import CostTable
+from mildroute.fitting.result import Line, who_answers
+from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, CostQualityCurve, measure_curve
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.simple_rule import SimpleRule, best_rule
+
+# Rows on which a rule is sought.
+_MOST_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The cheapest way without a router that meets a target: one expert, a mix of two, or a rule.
+
+    Attributes:
+        experts: Index of each expert and its share of the requests; empty for a rule.
+        rule: The one-line rule, or `None`.
+
+    Example:
+        >>> mix = Alternative(((0, 0.25), (1, 0.75)))
+        >>> mix.words(["small", "large"])
+        '25% to small, 75% to large, at random'
+    """
+
+    experts: tuple[tuple[int, float], ...] = ()
+    rule: SimpleRule | None = None
+
+    @classmethod
+    def from_point(cls, point: OperatingPoint) -> Alternative:
+        """Return the mix of single experts that an operating point stands for."""
+        ends = [(vertex.expert, vertex.probability) for vertex in point.vertices]
+        return cls(tuple((expert, share) for expert, share in ends if expert is not None))
+
+    @classmethod
+    def from_plain(cls, fields: Mapping[str, Any]) -> Alternative:
+        """Return the alternative that ``to_plain`` has taken apart."""
+        rule = fields["rule"]
+        experts = tuple((int(expert), float(share)) for expert, share in fields["experts"])
+        return cls(experts, None if rule is None else SimpleRule(**rule))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values that an artifact can hold."""
+        rule = None if self.rule is None else asdict(self.rule)
+        return {"experts": [list(pair) for pair in self.experts], "rule": rule}
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return who answers, in half a sentence."""
+        if self.rule is not None:
+            return self.rule.words(names)
+        if len(self.experts) == 1:
+            return f"all to {names[self.experts[0][0]]}"
+        first = min(max(round(100 * self.experts[0][1]), 1), 99)
+        one, other = (names[expert] for expert, _ in self.experts)
+        return f"{first}% to {one}, {100 - first}% to {other}, at random"
+
+    def choose(self, table: CostTable, request_ids: Sequence[str], seed: int) -> NDArray[np.intp]:
+        """Return the index of the expert for each row of a table, shape (n,)."""
+        if self.rule is not None:
+            groups = None if table.groups is None else table.groups.tolist()
+            return self.rule.apply(table.inputs or [], groups)
+        first, *second = self.experts
+        if not second:
+            return np.full(len(table), first[0], dtype=np.intp)
+        falls_first = request_uniforms(request_ids, seed) < first[1]
+        return np.where(falls_first, first[0], second[0][0]).astype(np.intp)
+
+    def can_read(self, table: CostTable) -> bool:
+        """Return whether a table has what the alternative asks for."""
+        if self.rule is None:
+            return True
+        return table.groups is not None if self.rule.feature == "group" else True
+
+
+def simplest_alternative(
+    table: CostTable,
+    mix: OperatingPoint,
+    quality: float | None,
+    confidence: float,
+    queries: int,
+    baseline: int,
+    seed: int,
+) -> tuple[Alternative, OperatingPoint]:
+    """Return the cheapest alternative without a router, and its figures on held-out rows.
+
+    Args:
+        table: The training rows, with dollars.
+        mix: The mix of single experts that meets the target.
+        quality: Share of the best expert's score to keep; `None` for another kind of target, for
+            which no rule is sought.
+        confidence: Confidence of the promise.
+        queries: Size of the batch that intervals are about.
+        baseline: Index of the expert whose bill the user pays today.
+        seed: Seed of the folds and of the rows that are drawn from a large table.
+    """
+    found = Alternative.from_point(mix), mix
+    if quality is None or table.inputs is None or table.dollars is None:
+        return found
+    # A rule that was found on a few rows says nothing about the next one.
+    if table.clusters.effective < FEWEST_TO_PROMISE:
+        return found
+    rows = np.arange(len(table))
+    if len(rows) > _MOST_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_ROWS, replace=False))
+    scores, dollars = table.scores[rows], table.dollars[rows]
+    clusters = cluster_codes(table.clusters.codes[rows], len(rows))
+    texts = [table.inputs[row] for row in rows]
+    groups = None if table.groups is None else table.groups[rows].tolist()
+    rule = best_rule(texts, groups, scores, dollars, wanted=quality, clusters=clusters, seed=seed)
+    if rule is None:
+        return found
+    curve = measure_curve([0.0], rule.choices[None], 1 - scores, dollars, clusters=clusters)
+    curve = replace(curve, baseline=baseline)
+    best = quality * (1 - curve.best_error_replicates)
+    is_kept = np.quantile(1 - curve.error_replicates[:, 0] - best, 1 - confidence) >= 0
+    point = curve.point(0, confidence, queries)
+    if not is_kept or point.dollars_per_1000 >= mix.dollars_per_1000:
+        return found
+    return Alternative(rule=rule.rule), point
+
+
+def three_lines(
+    curve: CostQualityCurve,
+    names: Sequence[str],
+    alternative: tuple[Alternative, OperatingPoint],
+    point: OperatingPoint,
+    queries: int,
+) -> tuple[Line, Line, Line]:
+    """Return today's bill, the simplest alternative and the router, each with its figures."""
+    today = curve.point(curve.baseline_place, point.confidence, queries)
+    most = "" if curve.baseline is not None else ", the most expensive"
+    simple, measured = alternative
+    return (
+        Line.of("your baseline", f"all to {names[today.baseline]}{most}", today),
+        Line.of("simplest alternative", simple.words(names), measured),
+        Line.of("router", who_answers(point, names), point),
+    )

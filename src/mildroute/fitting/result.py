@@ -1,0 +1,340 @@
+"""A fitted router with its operating point, and the words for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from mildroute._format import as_dollars, as_score
+from mildroute.fitting.text_router import TextRouter
+from mildroute.persistence.registry import storage_name
+from mildroute.routers.cascade.router import CascadeRouter
+from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
+from mildroute.routers.surrogate import CustomLossRouter
+
+if TYPE_CHECKING:
+    from mildroute.costs.table import CostTable
+
+# A figure with the ends of its interval.
+Figure: TypeAlias = tuple[float, float, float]
+Role: TypeAlias = Literal["your baseline", "simplest alternative", "router"]
+# Share of the score that is kept where no target is given.
+DEFAULT_QUALITY = 0.99
+# A point counts as cheaper if its bill is below this part of another's.
+_CHEAPER = 0.99
+
+
+@dataclass(frozen=True)
+class Line:
+    """One way to answer all requests, with its money and the quality that it keeps.
+
+    Attributes:
+        role: What it is compared as.
+        words: Who answers.
+        dollars_per_1000: Bill of 1,000 queries.
+        saved: Share of the baseline's bill that is saved.
+        kept: Share that is kept of the score of the best single expert.
+    """
+
+    role: Role
+    words: str
+    dollars_per_1000: Figure
+    saved: Figure
+    kept: Figure
+
+    @classmethod
+    def of(cls, role: Role, words: str, point: OperatingPoint) -> Line:
+        """Return the line of an operating point."""
+        return cls(
+            role,
+            words,
+            (point.dollars_per_1000, *point.dollars_interval),
+            (point.saved, *point.saved_interval),
+            (point.kept, *point.kept_interval),
+        )
+
+
+@dataclass(frozen=True)
+class NewGroups:
+    """What an operating point does on groups that its router has not seen.
+
+    Attributes:
+        groups: Number of groups that were held out, one part at a time.
+        kept: Share of the best expert's score that is kept on a new group, with the ends between
+            which it lies for 9 of 10 new groups.
+        saved: Share of the baseline's bill that is saved on their rows.
+        worst: Group on which the least is kept, and how much that is.
+    """
+
+    groups: int
+    kept: Figure
+    saved: float
+    worst: tuple[str, float]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence on what to expect of a new kind of prompt."""
+        kept, low, _ = self.kept
+        return (
+            f"on a kind of prompt that is not in the table (a new group), expect to keep"
+            f" {kept:.0%} of the score, and at least {low:.0%} in 19 of 20 groups; least in"
+            f" {self.worst[0]!r}, {self.worst[1]:.0%}"
+        )
+
+
+@dataclass(frozen=True)
+class LaterRows:
+    """What the latest rows show of a router that was fitted on the earlier ones.
+
+    Attributes:
+        rows: Number of the latest rows.
+        promised: Share of the best expert's score that the earlier rows promised to keep.
+        kept: Share that was kept on the latest rows.
+        saved: Share of the baseline's bill that was saved on them.
+    """
+
+    rows: int
+    promised: float
+    kept: Figure
+    saved: Figure
+
+    @property
+    def sentence(self) -> str:
+        """One sentence on what the promise loses with time."""
+        kept, low, high = self.kept
+        verdict = (
+            "the promise would have been broken"
+            if high < self.promised
+            else "the promise would have held"
+            if low >= self.promised
+            else "these rows do not decide whether the promise holds"
+        )
+        return (
+            f"fitted on the earlier rows, it keeps {kept:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
+            f" of the score on the latest {self.rows:,}, where {self.promised:.1%} was wanted, and"
+            f" saves {self.saved[0]:.0%}: {verdict}"
+        )
+
+
+@dataclass(frozen=True)
+class FittedRouter:
+    """A fitted router and its operating point.
+
+    Attributes:
+        router: Ready to be saved.
+        point: Its operating point as measured on held-out rows, or none without dollars.
+        note: What the point was chosen by, in words.
+        warnings: What its user must know, in sentences.
+        lines: Today's bill, the simplest alternative and the router, side by side; empty without
+            dollars.
+        new_groups: What to expect on a group that is not in the table, or `None`.
+        later: What the latest rows show of a router that was fitted on earlier ones, or `None`.
+
+    Example:
+        >>> FittedRouter(TextRouter(), None, "no dollars").note
+        'no dollars'
+    """
+
+    router: TextRouter
+    point: OperatingPoint | None
+    note: str
+    warnings: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    new_groups: NewGroups | None = None
+    later: LaterRows | None = None
+
+    @property
+    def headline(self) -> str | None:
+        """Summarize the savings in one sentence, or explain why there are none.
+
+        `None` without dollars.
+        """
+        point, names = self.point, list(self.router.experts_)
+        if point is None:
+            return None
+        only = only_expert(point)
+        if only is None:
+            return saving_words(point, names)
+        alone = (
+            ""
+            if only == point.baseline
+            else f" by routing ({names[only]} alone {saving_words(point, names)})"
+        )
+        reason = why_constant(self.router.router_, point, Target.of(self.router))
+        return f"this router always picks {names[only]}: nothing is gained{alone}; {reason}"
+
+    def card(self, table: CostTable) -> dict[str, Any]:
+        """What a model card tells beside the router: operating point, rows and prices."""
+        about = describe_router(self.router)
+        told = "; ".join(f"{title}: {value}" for title, value in about.items())
+        card: dict[str, Any] = {
+            "notes": f"Operating point: {self.note}. {told[:1].upper()}{told[1:]}.",
+            "rows": len(table),
+        }
+        if table.prices is not None:
+            listed = {
+                name: {"input": price.input, "output": price.output}
+                for name, price in table.prices.prices.items()
+            }
+            dated = {"date": table.prices.date, "source": table.prices.source}
+            card["prices"] = {key: value for key, value in dated.items() if value} | {
+                "unit": "dollars per million tokens",
+                "experts": {name: listed[name] for name in table.experts},
+            }
+        return card
+
+
+# What a fitted router is, in a few words: for reports and for who fits one.
+
+
+def method_of(router: TextRouter) -> str:
+    """Name the router over vectors as it is stored, with its loss and whether it knows prices.
+
+    The loss stands there only where the router was told one.
+    """
+    inner = router.router_
+    is_frontier = isinstance(inner, FrontierRouter)
+    learned = inner.routers_[0] if is_frontier else inner
+    loss = f" with the loss {learned.loss!r}" if isinstance(learned, CustomLossRouter) else ""
+    look = " with looks at answers" if isinstance(inner, CascadeRouter) and inner.looks_ else ""
+    return f"{_name(learned)}{loss}{look}{', for any price' if is_frontier else ''}"
+
+
+def describe_router(router: TextRouter) -> dict[str, str]:
+    """What a report tells of where a router's decisions come from, by title."""
+    judged = {} if router.judge_ is None else {"learned from scores of": router.judge_}
+    parts = getattr(router.encoder_, "encoders_", [router.encoder_])
+    return {"method": method_of(router), "encoder": " + ".join(map(_name, parts)), **judged}
+
+
+def _name(estimator: Any) -> str:
+    return storage_name(type(estimator)) or type(estimator).__name__
+
+
+# An operating point in words: what it saves against whom, and how it decides.
+
+
+_ALL = 1 - 1e-9
+
+
+def only_expert(point: OperatingPoint) -> int | None:
+    """Index of the expert that answers everything, or none if several do."""
+    found = [expert for expert, share in enumerate(point.shares) if share >= _ALL]
+    return found[0] if found else None
+
+
+def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return what is saved of the baseline's bill, and how much is kept of the best score."""
+    name, bill = experts[point.baseline], as_dollars(point.dollars_per_1000)
+    # Of a score of 0 nothing can be kept, and of a bill of 0 nothing saved.
+    score = f"has a score of {as_score(point.score)}"
+    share = _kept_words(point, experts)
+    kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
+    if not point.baseline_dollars_per_1000:
+        spends = f"costs {bill} per 1,000 queries" if point.dollars_per_1000 else "costs nothing"
+        return f"{spends}, while {name} costs nothing, and {has}"
+    bills = f"{bill} instead of {as_dollars(point.baseline_dollars_per_1000)} per 1,000 queries"
+    low, high = (f"{100 * end:.0f}" for end in point.saved_interval)
+    if round(100 * point.saved) == 0:
+        return f"costs as much as {name}, {kept}: {bills}"
+    if point.saved < 0:
+        low, high = (f"{-100 * end:.0f}" for end in point.saved_interval[::-1])
+        return f"costs {-point.saved:.0%} [{low}, {high}] more than {name}, {has}: {bills}"
+    return f"saves {point.saved:.0%} [{low}, {high}] of the bill of {name}, {kept}: {bills}"
+
+
+def _kept_words(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return the share of the best score that is kept with its interval; "" if that is 0."""
+    if not point.best_score:
+        return ""
+    low, high = (f"{100 * end:.1f}" for end in point.kept_interval)
+    ends = "" if np.isnan(point.kept_interval).any() else f" [{low}, {high}]"
+    whose = (
+        "its score"
+        if point.best == point.baseline
+        else f"the score of {experts[point.best]}, the best in the table"
+    )
+    return f"{point.kept:.1%}{ends} of {whose}"
+
+
+def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
+    """How it decides: the router, one expert for everything, or two of these at random.
+
+    The last names may be those of looks, which are sentences and stand in quotes.
+    """
+    first = len(experts) - looks
+    experts = [name if place < first else f"'{name}'" for place, name in enumerate(experts)]
+    if not point.is_mixed:
+        (vertex,) = point.vertices
+        itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
+        return itself if vertex.expert is None else f"sends {_vertex_words(vertex, experts)}"
+    # Rounded so that both add up to 100%, and neither is shown as nothing.
+    first = min(max(round(100 * point.vertices[0].probability), 1), 99)
+    one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
+    return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
+
+
+def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return who answers at an operating point, in a few words."""
+    singles = [
+        (vertex.probability, experts[vertex.expert])
+        for vertex in point.vertices
+        if vertex.expert is not None
+    ]
+    if not point.uses_router:
+        shares = " and ".join(f"{share:.0%} to {name}" for share, name in singles)
+        return f"{shares}, at random" if len(singles) > 1 else f"all to {singles[0][1]}"
+    drawn = f", but {singles[0][0]:.0%}, drawn at random, go to {singles[0][1]}" if singles else ""
+    return f"the router decides for each prompt{drawn}"
+
+
+def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
+    if vertex.expert is not None:
+        return f"all to {experts[vertex.expert]}"
+    return f"as the router says (price weight {vertex.price_weight:.4g})"
+
+
+def why_constant(
+    router: FrontierRouter, point: OperatingPoint, target: Target | None
+) -> str | None:
+    """Why an operating point sends everything to one expert, or none if it does not."""
+    expert, curve, names = only_expert(point), router.curve, router.experts_
+    if expert is None:
+        return None
+    bills = curve.dollars[curve.singles]
+    if expert == point.best and bills[expert] <= bills.min():
+        return "it is the best by score and the cheapest"
+    if bills[expert] <= bills.min() and target is not None and target.kind == "quality":
+        return (
+            f"it is the cheapest and keeps {100 * target.value:g}% of the score of"
+            f" {names[point.best]}"
+        )
+    if target is not None and target.kind == "price weight":
+        return f"at price weight {target.value:g} it is the best for almost every query"
+    if target is not None and target.kind == "budget":
+        unsure = "no better expert, mix or router stays within the budget with 95% confidence"
+        return (
+            unsure
+            if expert != point.best
+            else "the budget pays for it, and nothing scores higher on held-out rows"
+        )
+    fraction = DEFAULT_QUALITY if target is None else target.value
+    even = router.for_quality(fraction, confidence=0.5)
+    if even.dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
+        return (
+            f"too few rows to promise {100 * fraction:g}% of the score of {names[point.best]} with"
+            f" 95% confidence for less, though {as_dollars(even.dollars_per_1000)} per 1,000"
+            " queries may do; collect more rows or ask for less quality"
+        )
+    if expert != point.best:
+        return (
+            f"it keeps {100 * fraction:g}% of the score of {names[point.best]}, and nothing cheaper"
+            " does"
+        )
+    beaten = "" if curve.gain[0] > 0 else ", and no router beats a coin between single experts"
+    return f"no cheaper expert or mix keeps {100 * fraction:g}% of its score{beaten}"

@@ -1,0 +1,104 @@
+"""What a promise loses on groups and times that a router has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import t
+
+from mildroute.costs.clusters import link
+from mildroute.costs.table import CostTable
+from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, NewGroups
+from mildroute.fitting.targets import CONFIDENCE
+from mildroute.fitting.text_router import TextRouter
+from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers.frontier.curve import (
+    measure_curve,
+)
+from mildroute.routers.frontier.folds import cut_vectors
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import TrainingRows
+from mildroute.routers.frontier.target import Target
+
+# Groups below which nothing is said of a further one.
+_FEWEST_GROUPS = 3
+
+
+# Share of the rows that are the latest.
+_LATEST = 0.2
+
+
+def expect_new_groups(
+    fitted: TextRouter, table: CostTable, point: OperatingPoint, seed: int
+) -> NewGroups | None:
+    """Return what the operating point does on groups that its router has not seen.
+
+    `None` without groups, if groups are clusters (then everything is about new ones), and for a
+    cascade with looks.
+    """
+    kinds, inner = table.clusters.kinds, fitted.router_
+    is_cascade = fitted.n_experts != len(fitted.experts_)
+    if kinds is None or kinds.max() < _FEWEST_GROUPS - 1 or is_cascade:
+        return None
+    codes = link(kinds, table.clusters.codes)
+    if codes.max() < _FEWEST_GROUPS - 1:
+        return None
+    vectors = fitted.encoder_.transform(table.inputs)
+    rows = TrainingRows(
+        vectors,
+        1 - table.scores,
+        np.asarray(table.dollars),
+        None,
+        table.groups,
+        clusters=cluster_codes(table.clusters.codes, len(table)),
+    )
+    # The encoder has seen the texts of the part, though no score of it: learning it again for each
+    # part would take half as long as the whole fit.
+    shares = inner.refitted_shares(point, rows, cut_vectors(vectors, seed, codes))
+    sizes = np.bincount(kinds).astype(np.float64)
+    base = table.scores[:, point.best].mean()
+    if base <= 0:
+        return None
+    lost = (shares * table.scores).sum(axis=1) - table.scores[:, point.best]
+    kept = 1 + np.bincount(kinds, lost) / sizes / base
+    mean = float(np.average(kept, weights=sizes))
+    groups = len(sizes)
+    variance = np.average((kept - mean) ** 2, weights=sizes) * groups / (groups - 1)
+    # Of one more group: how groups differ, and how well their mean is known.
+    width = float(t.ppf(0.95, groups - 1) * np.sqrt(variance * (1 + 1 / groups)))
+    bill = (shares * np.asarray(table.dollars)).sum(axis=1).mean()
+    today = np.asarray(table.dollars)[:, point.baseline].mean()
+    first = np.unique(kinds, return_index=True)[1]
+    worst = int(kept.argmin())
+    return NewGroups(
+        groups,
+        (mean, mean - width, mean + width),
+        float(1 - bill / today) if today > 0 else 0.0,
+        (str(np.asarray(table.groups)[first[worst]]), float(kept[worst])),
+    )
+
+
+def measure_later_rows(
+    table: CostTable, again: Callable[..., FittedRouter], target: Target | None, seed: int
+) -> LaterRows:
+    """Return what the latest fifth of the rows shows of a router fitted on the others."""
+    early, late = table.split(_LATEST, by="time", seed=seed)
+    fitted = again(early)
+    choice = fitted.router.predict(late.inputs, request_ids=late.query_ids)
+    curve = measure_curve(
+        [0.0],
+        choice[None],
+        1 - late.scores,
+        np.asarray(late.dollars),
+        clusters=cluster_codes(late.clusters.codes, len(late)),
+    )
+    baseline = 0 if fitted.point is None else fitted.point.baseline
+    point = replace(curve, baseline=baseline).point(0, CONFIDENCE, len(late))
+    return LaterRows(
+        len(late),
+        DEFAULT_QUALITY if target is None else target.value,
+        (point.kept, *point.kept_interval),
+        (point.saved, *point.saved_interval),
+    )

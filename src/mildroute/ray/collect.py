@@ -1,0 +1,237 @@
+"""Collect costs on a Ray cluster: the ordinary collection, once for each shard of the queries."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import pyarrow.parquet as pq
+
+from mildroute._files import atomic_write
+from mildroute._optional import needs_extra
+from mildroute.collection.job import CollectionResult, collect, make_job
+from mildroute.exceptions import ArgumentError, MildrouteError, TableError
+from mildroute.experts.base import Expert
+from mildroute.judges.base import Judge
+
+with needs_extra("ray", extra="ray", user="mildroute.ray"):
+    import ray
+    from ray.data import Dataset
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+__all__ = ["collect_shards"]
+
+
+# Names that begin with an underscore are not read as part of the table.
+_QUERIES = "_queries"
+_MANIFEST = "_shards.json"
+# Columns that may name a query.
+_IDS = {"query_id", "id"}
+# Deaths of its worker that one shard survives.
+_MAX_RETRIES = 3
+# How long to wait for other shards to stop after one has failed.
+_STOP_TIMEOUT_S = 60.0
+
+# The path of an experts.yaml, or a function that makes the experts where it is called.
+Experts: TypeAlias = str | Path | Callable[[], Sequence[Expert]]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A Parquet file of queries, and the folder of its collection."""
+
+    queries: Path
+    rows: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class _ShardJob:
+    """Everything that a worker needs in order to collect one shard."""
+
+    shard: _Shard
+    experts: Experts
+    judge: str | Callable[[], Judge]
+    max_dollars: float | None
+    workers: int
+
+
+def collect_shards(
+    queries: str | Path | Sequence[str | Path] | Dataset,
+    experts: Experts,
+    judge: str | Callable[[], Judge],
+    folder: str | Path,
+    *,
+    max_dollars: float | None = None,
+    workers: int | None = None,
+    progress: Callable[[CollectionResult], None] | None = None,
+) -> list[CollectionResult]:
+    """Collect each shard of the queries in a Ray task.
+
+    Every shard has a folder of its own below ``folder``, with the journal and the table of an
+    ordinary :func:`mildroute.collect`. Run the same call again after a kill, and only the missing
+    calls are made. If a worker dies, Ray starts its shard again and that shard resumes.
+
+    All machines must see the queries and the folder under the same paths. Experts are made on the
+    machine that calls them, so their keys are never sent: export them before Ray is started there.
+
+    Args:
+        queries: Parquet files, as a folder or a list of files, with a column ``query_id`` or
+            ``id``; or a Ray dataset, which is first written to ``folder/_queries``.
+        experts: Path of an ``experts.yaml``, or a function that makes the experts.
+        judge: Name of a judge, or a function that makes one.
+        folder: Where the tables go. ``CostTable.read(folder)`` reads all of them.
+        max_dollars: Cap on everything ever spent in this folder. Each shard gets a part in
+            proportion to its rows, and what it does not spend is not lent to another one.
+        workers: Shards to collect at the same time; defaults to the cluster's processors. Each
+            of them takes an equal part of an expert's ``concurrency``, but at least 1.
+        progress: Called with the result of each shard as it ends.
+
+    Returns:
+        The results, in the order of the shards.
+
+    Raises:
+        ArgumentError: The shards are not those of earlier runs in this folder.
+
+    Example:
+        >>> collect_shards([], "experts.yaml", "exact", "costs")
+        Traceback (most recent call last):
+        mildroute.exceptions.TableError: queries must be Parquet files with at least one row ...
+    """
+    root = Path(folder).resolve()
+    source = _write_queries(queries, root) if isinstance(queries, Dataset) else queries
+    shards = _find_shards(source, root)
+    _check_manifest(root, shards)
+    if not ray.is_initialized():
+        ray.init()
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    at_once = min(workers or max(1, int(resources.get("CPU", 1))), len(shards))
+    source_of_experts = Path(experts).resolve() if isinstance(experts, str | Path) else experts
+    total = sum(shard.rows for shard in shards)
+    jobs = [
+        _ShardJob(
+            shard,
+            source_of_experts,
+            judge,
+            None if max_dollars is None else max_dollars * shard.rows / total,
+            at_once,
+        )
+        for shard in shards
+    ]
+    results = {}
+    for index, result in _run_tasks(jobs, at_once):
+        results[index] = result
+        if progress is not None:
+            progress(result)
+    return [results[index] for index in range(len(jobs))]
+
+
+def _write_queries(dataset: Dataset, root: Path) -> Path:
+    """Write a dataset once: its blocks may be cut differently the next time."""
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / _QUERIES
+    if target.exists():
+        raise ArgumentError(
+            f"{str(root)!r} already has the queries of an earlier run; to resume it, pass"
+            f" {str(target)!r} instead of the dataset."
+        )
+    unfinished = root / f"{_QUERIES}.partial"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    dataset.write_parquet(str(unfinished))
+    unfinished.rename(target)
+    return target
+
+
+def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[_Shard]:
+    paths = [Path(source)] if isinstance(source, str | Path) else [Path(path) for path in source]
+    files = [
+        file.resolve()
+        for path in paths
+        for file in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])
+    ]
+    shards: list[_Shard] = []
+    for file in files:
+        if not file.is_file():
+            raise TableError(f"a shard of queries must be a Parquet file, got {str(file)!r}.")
+        metadata = pq.read_metadata(file)
+        if not _IDS & set(metadata.schema.to_arrow_schema().names):
+            raise TableError(
+                f"shards of queries need a column query_id, so that no two shards share a name, got"
+                f" none in {str(file)!r}; add it."
+            )
+        if metadata.num_rows:
+            shards.append(_Shard(file, metadata.num_rows, root / f"{len(shards):05d}-{file.stem}"))
+    if not shards:
+        raise TableError(f"queries must be Parquet files with at least one row, got {source!r}.")
+    return shards
+
+
+def _check_manifest(root: Path, shards: Sequence[_Shard]) -> None:
+    """Refuse other shards than those of earlier runs, whose dollars would not be counted."""
+    manifest = [{"file": shard.queries.name, "rows": shard.rows} for shard in shards]
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / _MANIFEST
+    if not path.exists():
+        with atomic_write(path) as beside:
+            beside.write_text(json.dumps(manifest, indent=2))
+    elif json.loads(path.read_text()) != manifest:
+        raise ArgumentError(
+            f"{str(root)!r} was collected from other shards, which {_MANIFEST} lists; pass the same"
+            " files, or choose another folder."
+        )
+
+
+def _run_tasks(jobs: Sequence[_ShardJob], at_once: int) -> Iterator[tuple[int, CollectionResult]]:
+    task = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_collect_shard)
+    waiting = iter(enumerate(jobs))
+    running: dict[ObjectRef[CollectionResult], int] = {}
+    try:
+        while True:
+            for index, job in islice(waiting, at_once - len(running)):
+                running[task.remote(job)] = index
+            if not running:
+                return
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            index = running.pop(ready)
+            yield index, _result_of(ready, jobs[index])
+    finally:
+        _cancel(running)
+
+
+def _result_of(ready: ObjectRef[CollectionResult], job: _ShardJob) -> CollectionResult:
+    try:
+        return ray.get(ready)
+    except ray.exceptions.RayTaskError as failed:
+        # The error itself, as it would be without Ray.
+        raise failed.cause from failed
+    except ray.exceptions.RayError as lost:
+        raise MildrouteError(
+            f"the shard {str(job.shard.queries)!r} lost its worker {_MAX_RETRIES + 1} times"
+            f" ({type(lost).__name__}); look for what ends the process, such as too little memory,"
+            " and run the same call again to resume."
+        ) from lost
+
+
+def _cancel(running: Mapping[ObjectRef[CollectionResult], int]) -> None:
+    """Interrupt the shards that are still collected; each keeps its answers."""
+    for task in running:
+        ray.cancel(task)
+    if running:
+        ray.wait(list(running), num_returns=len(running), timeout=_STOP_TIMEOUT_S)
+
+
+def _collect_shard(job: _ShardJob) -> CollectionResult:
+    experts = job.experts() if callable(job.experts) else job.experts
+    judge = job.judge if isinstance(job.judge, str) else job.judge()
+    ordinary = make_job(job.shard.queries, experts, judge, job.shard.folder, job.max_dollars)
+    for expert in ordinary.experts:
+        expert.concurrency = max(1, expert.concurrency // job.workers)
+    # Nothing is asked before the calls, so there is always a result.
+    return cast("CollectionResult", collect(ordinary))

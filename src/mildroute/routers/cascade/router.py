@@ -1,0 +1,347 @@
+"""Cascades: ask one or two experts, look at their answers, then return one or ask another expert.
+
+What follows a look is a deferral problem of its own. Its vectors hold the question and the answers
+that were seen, and an expert that has been asked costs nothing more. Each look that is worth it
+becomes a further column beside the experts: what it pays, on rows that it has not learned from. So
+the router in front learns when to look as it learns whom to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers.base import fitting_threads
+from mildroute.routers.cascade.features import SeenAnswers, check_answers, join_answers
+from mildroute.routers.cascade.stages import (
+    CascadePriceGrid,
+    StageLearner,
+    choose_modes,
+    fit_front,
+    name_stage,
+)
+from mildroute.routers.frontier.folds import cut_vectors, measure_folds
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.frontier.router import FrontierRouter, dollars_of
+from mildroute.routers.regression import RegressionRouter
+
+__all__ = ["CascadePath", "CascadeRouter"]
+
+
+class CascadePath(NamedTuple):
+    """What a cascade did with some rows.
+
+    Attributes:
+        experts: Index of the expert whose answer is returned, shape (n,).
+        is_called: Whether each expert was asked, shape (n, p).
+        is_look: Whether answers were looked at before the choice, shape (n,).
+
+    Example:
+        >>> # The first row asks expert 0 and returns its answer, the second then asks expert 1.
+        >>> is_called = np.array([[True, False], [True, True]])
+        >>> path = CascadePath(np.array([0, 1]), is_called, np.array([True, True]))
+        >>> float(path.is_called.sum(axis=1).mean())
+        1.5
+    """
+
+    experts: NDArray[np.intp]
+    is_called: NDArray[np.bool_]
+    is_look: NDArray[np.bool_]
+
+
+class CascadeRouter(FrontierRouter):
+    """A frontier whose router may look at the answers of one or two experts before it chooses.
+
+    Its columns are the p experts, each asked alone, and m looks. A look asks one expert, or two at
+    the same time, and then returns one of their answers, asks one more expert and returns its
+    answer, or asks one more and looks again. Routing without a look, single experts and a coin
+    between them stay inside the family, and targets are met as by a
+    :class:`~mildroute.routers.FrontierRouter`.
+
+    Args:
+        max_calls: Experts that are asked for one row at most; 1 is routing without a look.
+        max_looks: Looks that are offered at most.
+        max_first: Experts that may be looked at, at most: those of lowest mean cost at some price
+            weight. Fitting takes time in proportion to the square of their number.
+        router: As for :class:`~mildroute.routers.FrontierRouter`, and all further ones.
+
+    Attributes:
+        front_: Router over experts and looks, or none where no look is worth it.
+        modes_: How to decide at each price weight of the grid: -2 without looks, -1 by ``front_``,
+            else always for the column of this index.
+        routing_curve_: The curve that routing without looks was measured to have.
+        looks_: Index of the stage that each look begins with.
+        stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
+            seen, ``price_weight`` the weight at which it continues, ``then`` the stages that may
+            follow, ``otherwise`` the expert that a rule asks if the answers differ,
+            ``second_call_rate`` the share of held-out rows on which it asked for more.
+        stage_weights_: Of the expected errors and dollars after each stage, shape (features, 2 *
+            options); empty for a rule.
+        stage_intercepts_: Shape (2 * options,).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X, is_hard = rng.normal(size=(400, 2)), rng.random(400) < 0.3
+        >>> errors = np.stack([is_hard, np.zeros(400)], axis=1)
+        >>> # Only the answer of the first expert tells that it does not know.
+        >>> seen = np.stack([is_hard, np.zeros(400)], axis=1)[:, :, None].astype(np.float32)
+        >>> answers = SeenAnswers(seen, np.zeros((400, 2), dtype=np.intp))
+        >>> router = CascadeRouter(price_weights=(0, 10, 50, 100))
+        >>> router = router.fit(X, errors, prices=np.array([0.001, 0.01]), answers=answers)
+        >>> path = router.follow(X, answers, price_weight=50)
+        >>> float(path.is_look.mean()), bool((path.experts == is_hard).all())
+        (1.0, True)
+    """
+
+    _transient: ClassVar[tuple[str, ...]] = (*FrontierRouter._transient, "_columns")
+    _columns: TrainingRows | None
+    front_: RegressionRouter | None
+    modes_: list[int]
+    routing_curve_: dict[str, Any]
+    looks_: list[int]
+    stages_: list[dict[str, Any]]
+    stage_weights_: list[NDArray[np.float64]]
+    stage_intercepts_: list[NDArray[np.float64]]
+
+    def __init__(
+        self,
+        *,
+        max_calls: int = 3,
+        max_looks: int = 4,
+        max_first: int = 5,
+        router: Any = None,
+        price_weights: Sequence[float] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
+        price_weight: float = 0.0,
+        thorough: Any = "auto",
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(
+            router=router,
+            price_weights=price_weights,
+            price_weight=price_weight,
+            thorough=thorough,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.max_calls = max_calls
+        self.max_looks = max_looks
+        self.max_first = max_first
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        prices: Any = None,
+        groups: Any = None,
+        progress: Callable[[int, int, str], None] | None = None,
+        folds: Sequence[FoldVectors] | None = None,
+        clusters: Any = None,
+        answers: SeenAnswers | None = None,
+    ) -> CascadeRouter:
+        """Learn from errors, dollars and answers.
+
+        Args:
+            X: Vectors of questions, shape (n, d), dense where there are answers.
+            y: Error of each expert on each row (one minus its score), shape (n, p).
+            sample_weight: Weight of each row, shape (n,), or none; not beside answers.
+            prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,).
+            groups: Group of each training row, shape (n,), or none.
+            progress: Called with steps done, steps in all and a word on the next one, or none.
+            folds: As for :class:`~mildroute.routers.FrontierRouter`; each may have
+                answers of its own.
+            answers: Of all experts on all rows; without them there are no looks.
+            clusters: As for :class:`~mildroute.routers.FrontierRouter`.
+
+        Returns:
+            The router itself.
+        """
+        if sample_weight is not None and answers is not None:
+            raise ArgumentError(
+                "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
+            )
+        self._forget_looks()
+        super().fit(X, y, sample_weight, prices, groups, progress, folds, clusters)
+        self.routing_curve_ = self.curve_
+        if answers is not None:
+            self.fit_looks(X, y, prices, groups, folds, answers, clusters)
+        return self
+
+    def fit_looks(
+        self,
+        X: Any,
+        y: Any,
+        prices: Any,
+        groups: Any,
+        folds: Sequence[FoldVectors] | None,
+        answers: SeenAnswers,
+        clusters: Any = None,
+    ) -> CascadeRouter:
+        """Learn looks alone, for a router that has been fitted without in this process.
+
+        The arguments are those of ``fit``, and the rows the same.
+        """
+        if not hasattr(self, "routing_curve_"):
+            self.routing_curve_ = self.curve_
+        self._forget_looks()
+        errors = np.asarray(y, dtype=np.float64)
+        vectors = check_answers(answers, X, errors)
+        dollars = dollars_of(prices, errors.shape)
+        if min(self.max_calls - 1, self.max_looks) > 0:
+            codes = cluster_codes(clusters, len(errors))
+            rows = TrainingRows(vectors, errors, dollars, None, groups, clusters=codes)
+            with fitting_threads(vectors, errors.shape[1]):
+                self._add_looks(rows, answers, folds)
+        return self
+
+    def _forget_looks(self) -> None:
+        self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
+        self.front_, self.modes_, self._columns = None, [], None
+
+    def _add_looks(
+        self, rows: TrainingRows, answers: SeenAnswers, folds: Sequence[FoldVectors] | None
+    ) -> None:
+        parts = list(folds or cut_vectors(rows.X, self.random_state, rows.clusters))
+        learner = StageLearner(self, rows, answers, parts)
+        looks = learner.choose()
+        if not looks:
+            return
+        for look in looks:
+            self.looks_.append(learner.keep(look))
+        names = [str(name) for name in self.experts_]
+        columns = TrainingRows(
+            rows.X,
+            np.column_stack([rows.errors, *(look.errors for look in looks)]),
+            np.column_stack([rows.dollars, *(look.dollars for look in looks)]),
+            None,
+            rows.groups,
+            len(looks),
+            rows.clusters,
+        )
+        template = RegressionRouter(contrasts=True, random_state=self.random_state)
+        self._columns = columns
+        self.front_ = fit_front(template, columns)
+        everything = np.arange(len(rows.errors))
+        fronts = [
+            fit_front(
+                template,
+                columns.take(np.setdiff1d(everything, part.held_out), part.vectors),
+            )
+            for part in parts
+        ]
+        plain = [along for along, _, _ in self._folds or ()]
+        self.modes_ = choose_modes(self.grid_, plain, fronts, parts, columns)
+        along = self._along()
+        alongs = [
+            CascadePriceGrid(before, front, self.modes_)
+            for before, front in zip(plain, fronts, strict=True)
+        ]
+        measured = measure_folds(type(self).__name__, along, alongs, columns, parts)
+        self._folds, self.curve_ = measured.folds, asdict(measured.curve)
+        self.__dict__.pop("_known_curve", None)
+        self.experts_ = np.array(
+            [*names, *(name_stage(look, names) for look in looks)], dtype=object
+        )
+
+    def _along(self) -> PriceGridRouters:
+        plain = super()._along()
+        return plain if self.front_ is None else CascadePriceGrid(plain, self.front_, self.modes_)
+
+    @property
+    def n_experts(self) -> int:
+        """Number of experts; the columns behind them are looks."""
+        return len(self.experts_) - len(self.looks_)
+
+    @property
+    def columns(self) -> TrainingRows | None:
+        """Errors and dollars of experts and looks on the training rows, held out for looks.
+
+        None where there are no looks, and after a router has been stored.
+        """
+        return getattr(self, "_columns", None)
+
+    def follow(
+        self,
+        X: Any,
+        answers: SeenAnswers,
+        price_weight: Any = None,
+        *,
+        point: OperatingPoint | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> CascadePath:
+        """What becomes of each row, given the answers that experts would give.
+
+        Args:
+            X: Vectors of questions, shape (n, d).
+            answers: Of all p experts; only those that are asked are looked at.
+            price_weight: As for ``predict``.
+            point: As for ``predict``.
+            request_ids: As for ``predict``.
+        """
+        return self.walk(
+            self.predict(X, price_weight, point=point, request_ids=request_ids), X, answers
+        )
+
+    def without_looks(self) -> FrontierRouter:
+        """The router over experts alone, with its own curve and without an operating point."""
+        names = FrontierRouter().get_params(deep=False)
+        found = FrontierRouter(**{name: getattr(self, name) for name in names})
+        found.routers_, found.grid_ = self.routers_, self.grid_
+        found.curve_, found.point_, found._folds = self.routing_curve_, None, None
+        found.experts_ = self.experts_[: self.n_experts]
+        found.n_features_in_ = self.n_features_in_
+        return found
+
+    def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
+        """What becomes of each row after its column, an expert or a look, has been chosen.
+
+        Args:
+            chosen: Column of each row, shape (n,).
+            X: As for ``follow``.
+            answers: As for ``follow``.
+        """
+        vectors, experts = np.asarray(X, dtype=np.float32), self.n_experts
+        is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
+        # Below the number of experts it is one of them, else a stage.
+        at = np.array(chosen)
+        for place, stage in enumerate(self.looks_):
+            at[chosen == experts + place] = experts + stage
+        is_look = at >= experts
+        while (at >= experts).any():
+            stage = int(at.max()) - experts
+            rows = np.flatnonzero(at == experts + stage)
+            is_called[np.ix_(rows, self.stages_[stage]["ask"])] = True
+            at[rows] = self.step(stage, vectors[rows], answers.take(rows))
+        is_called[np.arange(len(at)), at] = True
+        return CascadePath(at, is_called, is_look)
+
+    def step(self, stage: int, X: Any, answers: SeenAnswers) -> NDArray[np.intp]:
+        """What to do after a stage's answers have been seen, shape (n,).
+
+        Below p it is the expert whose answer is returned, and that is asked if it has not been;
+        from p on, p plus the stage to continue with, which asks for one answer more.
+
+        Args:
+            stage: Its index in ``stages_``.
+            X: Vectors of questions, shape (n, d).
+            answers: Of all experts; those that the stage does not ask are not read.
+        """
+        found = self.stages_[stage]
+        ask = found["ask"]
+        if found["otherwise"] is not None:
+            return np.where(answers.agree(*ask), ask[0], found["otherwise"]).astype(np.intp)
+        joined = join_answers(np.asarray(X, dtype=np.float32), answers, ask)
+        expected = joined @ self.stage_weights_[stage] + self.stage_intercepts_[stage]
+        errors, dollars = np.hsplit(expected, 2)
+        chosen = (errors + found["price_weight"] * dollars).argmin(axis=1)
+        experts = self.n_experts
+        after = np.array([*range(experts), *(experts + then for then in found["then"])])
+        return np.asarray(after[chosen])

@@ -1,0 +1,427 @@
+"""The stages of a cascade: whom to ask first, and when its answer is good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mildroute.routers._decision import argmax_last
+from mildroute.routers._search import mean_and_error
+from mildroute.routers.base import Matrix, posterior_of_costs
+from mildroute.routers.cascade.features import MOST_SEEN, AnswerDesign, SeenAnswers, to_dense
+from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.regression import RegressionRouter
+
+# Price weights of the grid at which looks are tried.
+_WEIGHTS = 6
+
+
+# Penalties of the regressions in units of the features' variance, from strong to weak.
+_ALPHAS = (10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
+
+
+class CascadeStage(NamedTuple):
+    """A look, and what it pays on rows that it has not learned from, shape (n,) each.
+
+    After it a regression decides at a weight, or by a rule, which asks one expert if answers
+    differ.
+
+    Attributes:
+        problem: The regression, or none for a rule.
+        then: Looks that it may continue with.
+    """
+
+    ask: tuple[int, ...]
+    weight: float
+    errors: NDArray[np.float64]
+    dollars: NDArray[np.float64]
+    second_call_rate: float
+    problem: StageProblem | None = None
+    then: tuple[CascadeStage, ...] = ()
+    otherwise: int | None = None
+
+    def costs(self, price_weight: float) -> NDArray[np.float64]:
+        """What it costs on each row."""
+        return self.errors + price_weight * self.dollars
+
+
+class StageProblem:
+    """What to expect after answers were seen: a ridge regression of errors and dollars.
+
+    Penalties are chosen for the principal components of the errors, as
+    :func:`~mildroute.routers._ridge.ridge` does with contrasts.
+
+    Args:
+        ask: Experts whose answers are seen.
+        errors: Error of each option, shape (n, q).
+        dollars: Further dollars of each option, shape (n, q).
+
+    Attributes:
+        alphas: Penalty of each target, shape (2q,).
+    """
+
+    def __init__(self, ask: tuple[int, ...], errors: Matrix, dollars: Matrix) -> None:
+        self.ask = ask
+        centered = errors - errors.mean(axis=0)
+        self._rotation = np.linalg.eigh(centered.T @ centered)[1]
+        self.targets = np.hstack([errors @ self._rotation, dollars])
+        self._held_out = np.empty((len(_ALPHAS), *self.targets.shape), dtype=np.float32)
+        self.alphas = np.empty(0)
+
+    @staticmethod
+    def solve(
+        problems: Sequence[StageProblem], design: AnswerDesign, held_out: NDArray[np.intp]
+    ) -> None:
+        """Predict a fold of problems after the same answers by regressions on the others.
+
+        To solve them together takes as long as to solve one.
+        """
+        ask = problems[0].ask
+        targets = np.hstack([problem.targets for problem in problems])
+        edges = np.cumsum([problem.targets.shape[1] for problem in problems])[:-1]
+        gram = design.regression(ask, targets, design.is_seen)
+        columns = design.part(ask, held_out)
+        for place, alpha in enumerate(_ALPHAS):
+            weights, intercept = gram.solve(alpha)
+            expected = columns @ weights.astype(np.float32) + intercept
+            for problem, part in zip(problems, np.hsplit(expected, edges), strict=True):
+                problem._held_out[place, held_out] = part
+
+    def expected(self) -> tuple[Matrix, Matrix]:
+        """Errors and dollars on held-out rows, shape (n, q) each; the penalties are taken."""
+        if not len(self.alphas):
+            best = ((self._held_out - self.targets) ** 2).mean(axis=1).argmin(axis=0)
+            self.alphas = np.array(_ALPHAS)[best]
+            self._held_out = self._held_out[best, :, np.arange(len(best))].T.copy()
+        errors, dollars = np.hsplit(self._held_out.astype(np.float64), 2)
+        return errors @ self._rotation.T, dollars
+
+    def fit(self, design: AnswerDesign) -> tuple[Matrix, NDArray[np.float64]]:
+        """Weights and intercepts of errors and dollars, learned from all rows."""
+        gram = design.regression(self.ask, self.targets, slice(None))
+        weights = np.empty((len(gram.mean), len(self.alphas)))
+        intercept = np.empty(len(self.alphas))
+        for alpha in np.unique(self.alphas):
+            taken = self.alphas == alpha
+            solution, offset = gram.solve(alpha)
+            weights[:, taken], intercept[taken] = solution[:, taken], offset[taken]
+        options = len(self._rotation)
+        back = np.eye(2 * options)
+        back[:options, :options] = self._rotation.T
+        return weights @ back, intercept @ back
+
+
+# How to decide at a price weight: by the router without looks, by the router that knows them too,
+# or always for one column, which has its own index.
+_PLAIN, _FRONT = -2, -1
+
+
+class CascadePriceGrid(PriceGridRouters):
+    """Routers along the grid, some of which may choose a look.
+
+    Args:
+        plain: Routers over the experts alone.
+        front: Router over experts and looks.
+        modes: How to decide at each price weight of the grid.
+    """
+
+    def __init__(
+        self, plain: PriceGridRouters, front: RegressionRouter, modes: Sequence[int]
+    ) -> None:
+        super().__init__(plain.routers, plain.grid)
+        self._plain = plain
+        self._front = front
+        self._modes = modes
+
+    def posterior(self, X: Any, weights: Any) -> Matrix:
+        """Posterior over columns, at a price weight or at one per row."""
+        wanted = np.asarray(weights, dtype=np.float64)
+        if wanted.ndim == 0:
+            return next(iter(self.posteriors(X, [float(wanted)])))
+        found = np.empty((X.shape[0], len(self._front.experts_)))
+        for weight in np.unique(wanted):
+            rows = np.flatnonzero(wanted == weight)
+            found[rows] = self.posterior(X[rows], weight)
+        return found
+
+    def posteriors(
+        self, X: Any, weights: Sequence[float] | NDArray[np.float64]
+    ) -> Iterator[Matrix]:
+        """Posterior over columns at each of several price weights.
+
+        Each router is asked only where it decides: a gateway calls this for every request.
+        """
+        modes = [self._mode(float(weight)) for weight in weights]
+        alone = [weight for weight, mode in zip(weights, modes, strict=True) if mode == _PLAIN]
+        plain = iter(self._plain.posteriors(X, alone) if alone else ())
+        errors, prices = (None, None) if len(alone) == len(modes) else self._front.expected(X)
+        for weight, mode in zip(weights, modes, strict=True):
+            if errors is None or mode == _PLAIN:
+                posterior = next(plain)
+                looks = len(self._front.experts_) - posterior.shape[1]
+                yield np.hstack([posterior, np.zeros((len(posterior), looks))])
+                continue
+            found = posterior_of_costs(errors if prices is None else errors + weight * prices)
+            if mode != _FRONT:
+                found *= 0.5
+                found[:, mode] += 0.5
+            yield found
+
+    def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Column of each row at each of many price weights, shape (W, n)."""
+        return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
+
+    def _mode(self, weight: float) -> int:
+        """That of the nearest weight of the grid, on a logarithmic scale."""
+        if len(self.grid) == 1:
+            return self._modes[0]
+        scale, unit = np.log1p(self.grid / self.grid[1]), self.grid[1]
+        return self._modes[int(np.abs(scale - np.log1p(weight / unit)).argmin())]
+
+
+def fit_front(template: RegressionRouter, rows: TrainingRows) -> RegressionRouter:
+    """Fit the regression that decides in front of all looks."""
+    return clone(template).fit(
+        rows.X, rows.errors, prices=rows.dollars, groups=rows.groups, clusters=rows.clusters
+    )
+
+
+def choose_modes(
+    grid: NDArray[np.float64],
+    plain: Sequence[PriceGridRouters],
+    fronts: Sequence[RegressionRouter],
+    parts: Sequence[FoldVectors],
+    columns: TrainingRows,
+) -> list[int]:
+    """How to decide at each weight: what is simpler, unless another costs less on held-out rows.
+
+    Less by more than one standard error of the difference.
+    """
+    shape = (len(grid), len(columns.errors))
+    routed, fronted = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
+    for along, front, part in zip(plain, fronts, parts, strict=True):
+        held_out = part.held_out
+        vectors = part.vectors[held_out]
+        routed[:, held_out] = along.choices(vectors, grid)
+        alone = CascadePriceGrid(along, front, [_FRONT] * len(grid))
+        fronted[:, held_out] = alone.choices(vectors, grid)
+    rows = np.arange(shape[1])
+    modes = []
+    for place, weight in enumerate(grid):
+        costs = columns.costs(weight)
+        best = int(costs.mean(axis=0).argmin())
+        mode, paid = _PLAIN, costs[rows, routed[place]]
+        for other, found in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[place]])):
+            saved, error = mean_and_error(paid - found, None, columns.clusters)
+            if saved > error:
+                mode, paid = other, found
+        modes.append(mode)
+    return modes
+
+
+class CascadeSettings(Protocol):
+    """The parameters of a cascade router that its stages read, and where they are stored."""
+
+    price_weights: Sequence[float]
+    max_calls: int
+    max_looks: int
+    max_first: int
+    stages_: list[dict[str, Any]]
+    stage_weights_: list[NDArray[Any]]
+    stage_intercepts_: list[NDArray[np.float64]]
+
+
+class StageLearner:
+    """Tries looks on rows that they have not learned from."""
+
+    def __init__(
+        self,
+        router: CascadeSettings,
+        rows: TrainingRows,
+        answers: SeenAnswers,
+        parts: Sequence[FoldVectors],
+    ) -> None:
+        self._router = router
+        self._X = rows.X
+        self._errors = rows.errors
+        self._dollars = dollars = rows.dollars
+        self._clusters = rows.clusters
+        self._answers = answers
+        self._parts = [
+            (part.held_out, to_dense(part.vectors), part.answers or answers) for part in parts
+        ]
+        grid = np.asarray(router.price_weights, dtype=np.float64)
+        spread = np.unique(np.linspace(0, len(grid) - 1, _WEIGHTS).astype(np.intp))
+        self._weights = [float(weight) for weight in (grid[spread] if dollars.any() else grid[:1])]
+        self._first = self._worth_asking()
+        self._stages: dict[int, int] = {}
+
+    def choose(self) -> list[CascadeStage]:
+        """The looks that are offered."""
+        experts = self._errors.shape[1]
+        if not self._parts or experts < 2:
+            return []
+        most = min(MOST_SEEN, self._router.max_calls - 1, experts - 1)
+        plain = self._problem(())
+        pairs = [self._problem(pair) for pair in combinations(self._first, 2) if most > 1]
+        shallow = [self._problem((one,)) for one in self._first]
+        self._cross_fit([plain, *pairs, *shallow])
+        routed = [self._look(plain, weight) for weight in self._weights]
+        both = [self._look(problem, weight) for problem in pairs for weight in self._weights]
+        found = [self._look(problem, weight) for problem in shallow for weight in self._weights]
+        if both:
+            found += both + self._deeper(both)
+        if experts > MOST_SEEN:
+            found += self._rules()
+        baselines, most = self._baselines(routed), self._router.max_looks
+        return _worthwhile(found, baselines, self._weights, most, self._clusters)
+
+    def keep(self, look: CascadeStage) -> int:
+        """Learn a look and those that it continues with from all rows; the index of its stage."""
+        if id(look) in self._stages:
+            return self._stages[id(look)]
+        then = [self.keep(further) for further in look.then]
+        weights, intercept = np.empty((0, 0)), np.empty(0)
+        if look.problem is not None:
+            weights, intercept = look.problem.fit(self._whole)
+        router = self._router
+        stage = {"ask": list(look.ask), "price_weight": look.weight}
+        stage["second_call_rate"] = look.second_call_rate
+        router.stages_.append(stage | {"then": then, "otherwise": look.otherwise})
+        router.stage_weights_.append(weights)
+        router.stage_intercepts_.append(intercept)
+        self._stages[id(look)] = len(router.stages_) - 1
+        return self._stages[id(look)]
+
+    @property
+    def _whole(self) -> AnswerDesign:
+        if not hasattr(self, "_design"):
+            none = np.empty(0, dtype=np.intp)
+            self._design = AnswerDesign(self._X, self._answers, self._first, none)
+        return self._design
+
+    def _worth_asking(self) -> list[int]:
+        alone = self._errors.mean(axis=0) + np.outer(self._weights, self._dollars.mean(axis=0))
+        ranked = dict.fromkeys(np.argsort(alone, axis=1).T.ravel().tolist())
+        return sorted([*ranked][: self._router.max_first])
+
+    def _problem(self, ask: tuple[int, ...], then: Sequence[CascadeStage] = ()) -> StageProblem:
+        further = np.array(self._dollars)
+        further[:, list(ask)] = 0.0
+        asked = self._dollars[:, list(ask)].sum(axis=1)
+        return StageProblem(
+            ask,
+            np.column_stack([self._errors, *(look.errors for look in then)]),
+            np.column_stack([further, *(look.dollars - asked for look in then)]),
+        )
+
+    def _cross_fit(self, problems: Sequence[StageProblem]) -> None:
+        groups: dict[tuple[int, ...], list[StageProblem]] = {}
+        for problem in problems:
+            groups.setdefault(problem.ask, []).append(problem)
+        for held_out, X, answers in self._parts:
+            design = AnswerDesign(X, answers, self._first, held_out)
+            for group in groups.values():
+                StageProblem.solve(group, design, held_out)
+
+    def _look(
+        self, problem: StageProblem, weight: float, then: tuple[CascadeStage, ...] = ()
+    ) -> CascadeStage:
+        """What is paid where the option of lowest expected cost is taken."""
+        errors, dollars = problem.expected()
+        chosen = (errors + weight * dollars).argmin(axis=1)
+        asked = self._dollars[:, list(problem.ask)]
+        further = np.array(self._dollars)
+        further[:, list(problem.ask)] = 0.0
+        rows = np.arange(len(chosen))
+        paid = np.column_stack([self._errors, *(look.errors for look in then)])
+        bill = np.column_stack(
+            [further + asked.sum(axis=1, keepdims=True), *(look.dollars for look in then)]
+        )
+        further_rate = float((~np.isin(chosen, problem.ask)).mean())
+        return CascadeStage(
+            problem.ask, weight, paid[rows, chosen], bill[rows, chosen], further_rate, problem, then
+        )
+
+    def _deeper(self, both: list[CascadeStage]) -> list[CascadeStage]:
+        """One answer first, then perhaps a second one, and perhaps an expert more."""
+        options = []
+        for one in self._first:
+            for weight in self._weights:
+                then = tuple(look for look in both if one in look.ask and look.weight == weight)
+                options.append((self._problem((one,), then), weight, then))
+        self._cross_fit([problem for problem, _, _ in options])
+        return [self._look(*option) for option in options]
+
+    def _rules(self) -> Iterator[CascadeStage]:
+        """Two experts and what they agree on, else a third one: nothing is learned."""
+        errors, dollars = self._errors, self._dollars
+        for ask in combinations(self._first, MOST_SEEN):
+            agree = self._answers.agree(*ask)
+            asked = dollars[:, list(ask)].sum(axis=1)
+            for otherwise in range(errors.shape[1]):
+                if otherwise not in ask and self._router.max_calls > MOST_SEEN:
+                    paid = np.where(agree, errors[:, ask[0]], errors[:, otherwise])
+                    bill = asked + np.where(agree, 0.0, dollars[:, otherwise])
+                    rate = float((~agree).mean())
+                    yield CascadeStage(ask, 0.0, paid, bill, rate, otherwise=otherwise)
+
+    def _baselines(self, routed: list[CascadeStage]) -> list[NDArray[np.float64]]:
+        """Costs of each row by the best single expert or by routing, whichever is lower."""
+        found = []
+        for look, weight in zip(routed, self._weights, strict=True):
+            costs = self._errors + weight * self._dollars
+            best = costs[:, costs.mean(axis=0).argmin()]
+            found.append(min(best, look.costs(weight), key=np.mean))
+        return found
+
+
+def _worthwhile(
+    candidates: list[CascadeStage],
+    baselines: list[NDArray[np.float64]],
+    weights: Sequence[float],
+    most: int,
+    clusters: NDArray[np.intp] | None,
+) -> list[CascadeStage]:
+    """The looks by which costs along the grid fall most, one after the other.
+
+    Only what is better than the baseline of a weight by two standard errors counts there: the best
+    of a hundred looks that are worth nothing is better by that much.
+
+    Args:
+        candidates: All looks that were tried.
+        baselines: Costs of each row at each weight, by routing or by the best single expert.
+        weights: Price weights.
+        most: Looks that are taken at most.
+        clusters: Number of each row's cluster, shape (n,), or `None`.
+    """
+    gains = np.zeros((len(candidates), len(weights)))
+    for column, (weight, baseline) in enumerate(zip(weights, baselines, strict=True)):
+        for row, look in enumerate(candidates):
+            saved, error = mean_and_error(baseline - look.costs(weight), None, clusters)
+            if saved > 2 * error:
+                gains[row, column] = saved / max(float(baseline.mean()), 1e-12)
+    found: list[CascadeStage] = []
+    covered = np.zeros(len(weights))
+    while len(found) < most:
+        further = np.maximum(gains - covered, 0.0).sum(axis=1)
+        if not further.size or further.max() <= 0:
+            break
+        place = int(further.argmax())
+        found.append(candidates[place])
+        covered = np.maximum(covered, gains[place])
+    return found
+
+
+def name_stage(look: CascadeStage, names: Sequence[str]) -> str:
+    """Return the words for a look, such as ``"small, else large"``."""
+    asked = " + ".join(names[place] for place in look.ask)
+    if look.otherwise is not None:
+        return f"{asked}, else {names[look.otherwise]}"
+    again = "perhaps another, then " if look.then else ""
+    return f"{asked}, then {again}decide at {look.weight:g}"

@@ -1,0 +1,194 @@
+"""Measure candidate methods for a frontier on held-out folds, and choose the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mildroute.routers._cross_validation import (
+    assign_folds,
+    count_units,
+)
+from mildroute.routers._search import REGRESSION
+from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.price_grid import (
+    FoldVectors,
+    PriceGridRouters,
+    TrainingRows,
+    fit_at_weight,
+)
+from mildroute.routers.mild import MildRouter
+
+__all__ = ["cut_into_folds", "cut_vectors", "measure_folds"]
+
+
+# Price weights between two neighbors of the grid at which the held-out curve is measured.
+_POINTS_BETWEEN = 4
+
+
+_FEWEST_ROWS = 10
+
+
+# Rows on which it is decided whether the surrogate losses are worth fitting along the grid.
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class MeasuredMethod:
+    """A method with its held-out curve."""
+
+    name: str
+    along: PriceGridRouters
+    folds: list[tuple[PriceGridRouters, NDArray[np.intp], Any]]
+    curve: CostQualityCurve
+
+
+def refit_without(
+    template: Any, along: PriceGridRouters, rows: TrainingRows, part: FoldVectors
+) -> PriceGridRouters:
+    """The routers that have not seen a fold."""
+    seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
+    return along.refitted(template, rows.take(seen, part.vectors))
+
+
+def measure_folds(
+    name: str,
+    along: PriceGridRouters,
+    folds: Sequence[PriceGridRouters],
+    rows: TrainingRows,
+    parts: Sequence[FoldVectors],
+) -> MeasuredMethod:
+    """Measure a method on rows that its routers have not seen.
+
+    Args:
+        name: Of the method.
+        along: Routers that have seen all rows; they are measured where there are no folds.
+        folds: Routers that have not seen a fold, for each.
+        rows: All rows.
+        parts: The folds.
+    """
+    weights = _measured_weights(along.grid)
+    choices = np.empty((len(weights), len(rows.errors)), dtype=np.intp)
+    refits = np.empty((len(parts), len(weights)))
+    share = (
+        np.full(len(rows.errors), 1 / len(rows.errors))
+        if rows.weights is None
+        else rows.weights / rows.weights.sum()
+    )
+    kept = []
+    for number, (copy, part) in enumerate(zip(folds, parts, strict=True)):
+        everywhere = copy.choices(part.vectors, weights)
+        choices[:, part.held_out] = everywhere[:, part.held_out]
+        refits[number] = np.take_along_axis(rows.dollars, everywhere.T, axis=1).T @ share
+        kept.append((copy, part.held_out, part.vectors[part.held_out]))
+    if not parts:
+        choices[:], kept = (
+            along.choices(rows.X, weights),
+            [(along, np.arange(len(rows.errors)), rows.X)],
+        )
+    curve = measure_curve(
+        weights,
+        choices,
+        rows.errors,
+        rows.dollars,
+        rows.weights,
+        refits if len(parts) > 1 else None,
+        rows.looks,
+        rows.clusters,
+    )
+    return MeasuredMethod(name, along, kept, curve)
+
+
+def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
+    """The method of the best frontier.
+
+    An earlier, simpler one if it is within one standard error of it.
+    """
+    gains = [each.curve.gain for each in found]
+    best = int(np.argmax([gain for gain, _ in gains]))
+    taken = next(
+        number
+        for number, (gain, _) in enumerate(gains)
+        if gain >= gains[best][0] - gains[best][1] or number == best
+    )
+    gain, error = gains[taken]
+    if gain <= 0:
+        return (
+            found[taken],
+            "nothing that was tried is better than a coin between single experts on held-out rows",
+        )
+    against = (
+        ""
+        if len(found) == 1
+        else f", the simplest within one standard error of the best of {len(found)} methods"
+    )
+    words = (
+        f"{found[taken].name}{against}: on average {100 * gain:.1f} points of score above the best"
+        " coin for the same bill"
+    )
+    return found[taken], f"{words} (standard error {100 * error:.1f})"
+
+
+def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.float64]) -> bool:
+    """Tell whether a surrogate loss is clearly better than cost regression on some rows.
+
+    They are compared at the middle of the grid.
+    """
+    count, experts = rows.errors.shape
+    if experts == 1 or count < _FEWEST_ROWS:
+        return False
+    chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
+    part = rows.take(chosen, rows.X)
+    found = fit_at_weight(clone(router), part, grid[len(grid) // 2]).cv_results_
+    costs: dict[bool, float] = {}
+    for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
+        if view != "none":
+            costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
+    # The costs of two routers on the same rows go together: half of one's standard error is about
+    # one of their difference.
+    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(found["standard_error"]) / 2
+
+
+def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The grid and some weights between its points, evenly on a logarithmic scale."""
+    if len(grid) == 1:
+        return grid
+    scale = np.log1p(grid / grid[1])
+    between = np.linspace(0, 1, _POINTS_BETWEEN + 1, endpoint=False)
+    inner = grid[1] * np.expm1(scale[:-1, None] + np.diff(scale)[:, None] * between)
+    inner[:, 0] = grid[:-1]
+    return np.concatenate([inner.ravel(), grid[-1:]])
+
+
+def cut_into_folds(
+    rows: int, random_state: int | None, clusters: NDArray[np.intp] | None = None
+) -> list[NDArray[np.intp]]:
+    """Return the indices of the rows of each fold; no folds if there are too few rows.
+
+    Args:
+        rows: Number of rows n.
+        random_state: Seed of the folds.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
+            held out.
+    """
+    units = count_units(clusters, rows)
+    if rows < _FEWEST_ROWS or units < 2:
+        return []
+    # With few rows a router that lacks a fifth of them is clearly worse than the one that is
+    # served; ten folds halve that.
+    folds = 10 if _FEWEST_ROWS**2 <= units < 1000 else 5
+    fold = assign_folds(rows, folds, random_state, clusters=clusters)
+    return [np.flatnonzero(fold == current) for current in range(fold.max() + 1)]
+
+
+def cut_vectors(
+    X: Any, random_state: int | None, clusters: NDArray[np.intp] | None = None
+) -> list[FoldVectors]:
+    """Cut vectors that owe nothing to their rows into folds."""
+    held_out = cut_into_folds(X.shape[0], random_state, clusters)
+    return [FoldVectors(rows, X) for rows in held_out]

@@ -1,0 +1,131 @@
+"""Operating points: what a target chose, with its figures and intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["OperatingPoint", "Vertex"]
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One end of the coin: the router at a price weight, or one expert for every request.
+
+    Attributes:
+        price_weight: Weight at which the router decides, or for a single expert the weight that
+            ranks the others behind it.
+        expert: Index of the single expert, or none for the router.
+    """
+
+    price_weight: float
+    expert: int | None
+    probability: float
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A point of the operating frontier and what it does on held-out rows.
+
+    Each interval has the stated confidence.
+
+    Attributes:
+        vertices: One, or two between which a coin decides for each request.
+        dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the
+            stated size and covers refitting.
+        score: Expected score; its interval is about a batch of the stated size.
+        shares: Share of queries that each expert answers, shape (p,).
+        saved: Share of the bill of the baseline that is saved; its interval is about a batch of the
+            stated size: both bills are taken on the same rows, and refitting and the draws of a mix
+            are covered.
+        baseline: Index of the expert whose bill the user pays today.
+        baseline_dollars_per_1000: Its bill.
+        kept_interval: Interval of the share that is kept of the score of the best single expert.
+            It covers that another expert may be the best in truth.
+        best: Index of the expert with the highest score in the table.
+        best_score: Its score.
+        best_dollars_per_1000: Its bill.
+        confidence: Of each interval.
+
+    Example:
+        >>> dollars = np.array([[0.001, 0.003]] * 2)
+        >>> curve = measure_curve([], np.empty((0, 2), int), np.eye(2), dollars)
+        >>> point = curve.for_budget(2, 0.5, 10**9)
+        >>> [(vertex.expert, round(vertex.probability, 2)) for vertex in point.vertices]
+        [(0, 1.0)]
+        >>> round(point.dollars_per_1000, 3)
+        1.0
+    """
+
+    vertices: tuple[Vertex, ...]
+    dollars_per_1000: float
+    dollars_interval: tuple[float, float]
+    score: float
+    score_interval: tuple[float, float]
+    shares: tuple[float, ...]
+    saved: float
+    saved_interval: tuple[float, float]
+    baseline: int
+    baseline_dollars_per_1000: float
+    kept_interval: tuple[float, float]
+    best: int
+    best_score: float
+    best_dollars_per_1000: float
+    confidence: float
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a coin decides between two vertices."""
+        return len(self.vertices) > 1
+
+    @property
+    def kept(self) -> float:
+        """Share of the score of the best single expert that is kept; NaN if that is 0."""
+        return self.score / self.best_score if self.best_score else float("nan")
+
+    @property
+    def price_weight(self) -> float:
+        """The price weight of the likelier vertex: errors that a dollar is worth about here."""
+        return max(self.vertices, key=lambda vertex: vertex.probability).price_weight
+
+    @property
+    def uses_router(self) -> bool:
+        """Whether any request is decided by the router rather than by a single expert."""
+        return any(vertex.expert is None for vertex in self.vertices)
+
+    @classmethod
+    def at_weight(cls, price_weight: float, experts: int) -> OperatingPoint:
+        """The router at a price weight of which nothing was measured."""
+        unknown = (float("nan"), float("nan"))
+        shares = (float("nan"),) * experts
+        return cls(
+            (Vertex(price_weight, None, 1.0),),
+            unknown[0],
+            unknown,
+            unknown[0],
+            unknown,
+            shares,
+            0.0,
+            unknown,
+            0,
+            0.0,
+            unknown,
+            0,
+            0.0,
+            0.0,
+            0.95,
+        )
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> OperatingPoint:
+        """Return the point that ``dataclasses.asdict`` has taken apart.
+
+        Points that were stored before there were baselines count the best expert as theirs.
+        """
+        earlier = {
+            "baseline": fields["best"],
+            "baseline_dollars_per_1000": fields["best_dollars_per_1000"],
+            "kept_interval": (float("nan"), float("nan")),
+        }
+        vertices = tuple(Vertex(**vertex) for vertex in fields["vertices"])
+        return cls(**{**earlier, **fields, "vertices": vertices})

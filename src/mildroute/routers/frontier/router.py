@@ -1,0 +1,562 @@
+"""One router for every target.
+
+Money against quality as a frontier that can be operated anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from mildroute._hashing import request_uniforms, row_uniforms
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers._cross_validation import (
+    cluster_codes,
+)
+from mildroute.routers._decision import argmax_last, argsort_desc
+from mildroute.routers.base import (
+    Matrix,
+    RouterMixin,
+    checked_rows,
+    drop_zero_weight,
+)
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.folds import (
+    MeasuredMethod,
+    best_method,
+    cut_vectors,
+    measure_folds,
+    refit_without,
+    wins_on_sample,
+)
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.frontier.target import check_price_weight
+from mildroute.routers.mild import MildRouter
+from mildroute.routers.regression import RegressionRouter
+
+__all__ = ["FrontierRouter", "dollars_of"]
+
+
+_Tell: TypeAlias = Callable[[int, int, str], None]
+
+
+# Part of the posterior that a single expert has at its vertex; the rest ranks those who are asked
+# if it fails.
+_TO_EXPERT = 0.6
+
+
+class FrontierRouter(RouterMixin, BaseEstimator):
+    """A router along a grid of price weights, and the frontier on which its targets stand.
+
+    Both are in one artifact. The frontier is the upper convex hull of the router's points and the
+    single experts, measured on rows that the router has not seen; between two of its vertices a
+    coin decides for each request. So a budget is used up, a quality is not overpaid, and no target
+    does worse than a random mix of two experts except for estimation error. The method is
+    chosen once, by the whole frontier.
+
+    Args:
+        router: The router to fit along the grid. By default cost regression, see
+            :class:`~mildroute.routers.regression.RegressionRouter`, or :class:`MildRouter` if that
+            is better, see ``thorough``.
+        price_weights: The grid: how much error one dollar is worth; ascending, from 0.
+        price_weight: Weight used if ``predict`` is given none and no operating point has been
+            taken.
+        thorough: Whether to fit :class:`MildRouter` along the grid as well, which takes as long
+            again, and to keep it if its frontier is better by more than one standard error.
+            ``"auto"`` does so if a surrogate loss wins a search on a sample of the rows.
+        n_jobs: Processes that fit folds; none is one.
+        random_state: Seed of the folds, of the routers, and of the coin.
+
+    Attributes:
+        routers_: One fitted router that takes a price weight, or one per grid point.
+        grid_: The grid, shape (G,).
+        curve_: Held-out dollars, errors and shares of the router's points and of the single
+            experts, as plain columns.
+        selection_: Which method was taken and why, in words.
+        point_: The operating point in use, as plain values, or none.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 3))
+        >>> # The second expert is always right, and expensive.
+        >>> errors = np.stack([X[:, 0] > 0, np.zeros(300)], axis=1)
+        >>> prices, weights = np.array([0.001, 0.01]), (0, 10, 1000)
+        >>> router = FrontierRouter(price_weights=weights).fit(X, errors, prices=prices)
+        >>> [float(router.predict(X, price_weight=w).mean().round(1)) for w in weights]
+        [1.0, 0.5, 0.0]
+        >>> # Between always the first, 1 dollar, and the router, 5.5 dollars.
+        >>> point = router.for_budget(3.0)
+        >>> point.is_mixed, round(float(router.predict(X, point=point).mean()), 1)
+        (True, 0.2)
+    """
+
+    supports_price_weight = True
+    _transient: ClassVar[tuple[str, ...]] = ("_folds", "_known_curve")
+    _folds: list[tuple[PriceGridRouters, NDArray[np.intp], Any]] | None
+    point_: dict[str, Any] | None
+
+    def __init__(
+        self,
+        *,
+        router: Any = None,
+        price_weights: Sequence[float] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
+        price_weight: float = 0.0,
+        thorough: bool | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.router = router
+        self.price_weights = price_weights
+        self.price_weight = price_weight
+        self.thorough = thorough
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        prices: Any = None,
+        groups: Any = None,
+        progress: Callable[[int, int, str], None] | None = None,
+        folds: Sequence[FoldVectors] | None = None,
+        clusters: Any = None,
+    ) -> FrontierRouter:
+        """Learn from errors and dollars.
+
+        Other routers take costs as ``y``. This one takes costs without their price, for the price
+        weight that would join both is given when it decides.
+
+        Args:
+            X: Vectors, shape (n, d), dense or sparse.
+            y: Error of each expert on each row (one minus its score), shape (n, p).
+            sample_weight: Weight of each row, shape (n,), or none.
+            prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,);
+                without them money does not matter.
+            groups: Group of each training row, shape (n,), or none.
+            progress: Called with steps done, steps in all and a word on the next one, or none.
+            folds: Vectors of all rows by encoders that have not seen a fold, for each fold; by
+                default ``X`` itself is cut into folds. An encoder that learns from its rows makes
+                vectors of those rows that are unlike the vectors of new rows.
+            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
+                of a prompt, are held out and resampled together.
+
+        Returns:
+            The router itself.
+        """
+        X, errors, weights = self._check_fit(X, y, sample_weight)
+        dollars = dollars_of(prices, errors.shape)
+        if groups is not None and len(groups) != len(errors):
+            raise ShapeError(f"groups must be ({len(errors)},), one per row, got {len(groups)}.")
+        if weights is not None and folds is not None:
+            raise ArgumentError("folds go without sample_weight; leave one of them out.")
+        if weights is not None:
+            groups = None if groups is None else np.asarray(groups)[weights > 0]
+            clusters = None if clusters is None else np.asarray(clusters)[weights > 0]
+            dollars = dollars[weights > 0]
+            X, errors, weights = drop_zero_weight(X, errors, weights)
+        grid = _grid(self.price_weights)
+        self.grid_ = grid if dollars.any() else np.zeros(1)
+        codes = cluster_codes(clusters, len(errors))
+        rows = TrainingRows(X, errors, dollars, weights, groups, clusters=codes)
+        parts = list(folds) if folds is not None else cut_vectors(X, self.random_state, codes)
+        with checked_rows():
+            found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
+        taken, self.selection_ = best_method(found)
+        self.routers_, self._folds, self.curve_ = (
+            taken.along.routers,
+            taken.folds,
+            asdict(taken.curve),
+        )
+        self.point_ = None
+        self.__dict__.pop("_known_curve", None)
+        return self
+
+    def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
+        """Take an operating point.
+
+        ``predict`` and the others decide there if they are told nothing else.
+        """
+        check_is_fitted(self)
+        if point is not None and not isinstance(point, OperatingPoint):
+            raise ArgumentError(
+                f"point must be an OperatingPoint or none, got {point!r}; for_quality and"
+                " for_budget make one."
+            )
+        self.point_ = None if point is None else asdict(point)
+        return self
+
+    def set_baseline(self, expert: int | None) -> FrontierRouter:
+        """Measure savings against the bill of this expert; `None` is the most expensive one."""
+        check_is_fitted(self)
+        self.curve_ = {**self.curve_, "baseline": expert}
+        self.__dict__.pop("_known_curve", None)
+        return self
+
+    def refitted_shares(
+        self, point: OperatingPoint, rows: TrainingRows, parts: Sequence[FoldVectors]
+    ) -> Matrix:
+        """Return the probability of each expert on each row, shape (n, p), without its part.
+
+        For each part, a router with the settings that were found is fitted on all other rows and
+        decides at the operating point.
+
+        Args:
+            point: The operating point.
+            rows: The training rows.
+            parts: Rows that are held out together, with vectors that have not seen them.
+        """
+        shares = np.zeros(rows.errors.shape)
+        for part in parts:
+            at, experts = part.held_out, [vertex.expert for vertex in point.vertices]
+            vectors = part.vectors[at]
+            weights = [vertex.price_weight for vertex in point.vertices]
+            if None in experts:
+                along = refit_without(self.routers_[0], self._along(), rows, part)
+                chosen = [argmax_last(each) for each in along.posteriors(vectors, weights)]
+            for place, vertex in enumerate(point.vertices):
+                found = chosen[place] if vertex.expert is None else vertex.expert
+                shares[at, found] += vertex.probability
+        return shares
+
+    @property
+    def operating_point(self) -> OperatingPoint | None:
+        """The operating point in use, or none if a price weight is."""
+        return None if self.point_ is None else OperatingPoint.of(self.point_)
+
+    def predict(
+        self,
+        X: Any,
+        price_weight: Any = None,
+        *,
+        point: OperatingPoint | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> NDArray[np.intp]:
+        """Index of the expert for each row, shape (n,).
+
+        Args:
+            X: Vectors, shape (n, d).
+            price_weight: Decide at this price weight (a number, or one per row) instead of the
+                operating point.
+            point: Decide at this operating point.
+            request_ids: Id of each request: the coin between two vertices is the same for the same
+                id, seed and artifact. By default the content of a row decides, and how many equal
+                rows precede it.
+        """
+        return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
+
+    def rank(
+        self,
+        X: Any,
+        price_weight: Any = None,
+        *,
+        point: OperatingPoint | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> NDArray[np.intp]:
+        """Experts from best to worst, shape (n, p), with the arguments of ``predict``."""
+        return argsort_desc(self._decided(self._check_predict(X), price_weight, point, request_ids))
+
+    def predict_proba(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
+    ) -> Matrix:
+        """Posterior over experts, shape (n, p).
+
+        At an operating point between two vertices the mean of theirs, before the coin.
+        """
+        return self.posterior_unchecked(self._check_predict(X), price_weight, point=point)
+
+    def posterior_unchecked(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
+    ) -> Matrix:
+        """As ``predict_proba``, for vectors known to be sound."""
+        chosen = self._point(price_weight, point)
+        if chosen is None:
+            return self._along().posterior(X, self._weights(price_weight, X.shape[0]))
+        return np.asarray(
+            sum(chance * posterior for chance, posterior in self.vertex_posteriors(X, chosen))
+        )
+
+    def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
+        """Scores: the posterior, shape (n, p)."""
+        return self.predict_proba(X, price_weight)
+
+    def vertex_posteriors(self, X: Any, point: OperatingPoint) -> list[tuple[float, Matrix]]:
+        """Return the probability of each vertex of an operating point, and its posterior.
+
+        The posterior, shape (n, p), decides there. Vectors are not checked.
+        """
+        found = []
+        posteriors = self._along().posteriors(X, [vertex.price_weight for vertex in point.vertices])
+        for vertex, posterior in zip(point.vertices, posteriors, strict=True):
+            if vertex.expert is not None:
+                posterior = (1 - _TO_EXPERT) * posterior
+                posterior[:, vertex.expert] += _TO_EXPERT
+            found.append((vertex.probability, posterior))
+        return found
+
+    def cross_val_posterior(self, price_weight: float | None = None) -> Matrix:
+        """Posterior of each training row by routers that have not seen its fold, shape (n, p).
+
+        Only after a fit in this process.
+        """
+        check_is_fitted(self)
+        if getattr(self, "_folds", None) is None:
+            raise ArgumentError(
+                "held-out posteriors are known only to a router that was fitted in this process;"
+                " fit it again."
+            )
+        point = self._point(price_weight, None)
+        weight = self.price_weight if price_weight is None else price_weight
+        parts = (
+            [(vertex.probability, vertex.price_weight, vertex.expert) for vertex in point.vertices]
+            if point
+            else [(1.0, weight, None)]
+        )
+        found = np.zeros(
+            (sum(len(held_out) for _, held_out, _ in self._folds or ()), len(self.experts_))
+        )
+        for along, held_out, vectors in self._folds or ():
+            for chance, at, expert in parts:
+                kept = chance if expert is None else chance * (1 - _TO_EXPERT)
+                found[held_out] += kept * along.posterior(vectors, at)
+                if expert is not None:
+                    found[held_out, expert] += chance * _TO_EXPERT
+        return found
+
+    def for_budget(
+        self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000
+    ) -> OperatingPoint:
+        """The point of highest score whose bill stays within a budget.
+
+        Args:
+            dollars_per_1000: Dollars for 1,000 queries.
+            confidence: Probability with which the next ``queries`` queries stay within it.
+            queries: Size of the batch that the promise is about.
+
+        Returns:
+            The operating point; an UnreachableTargetError says why there is none.
+        """
+        curve = self._curve()
+        if not curve.dollars.any():
+            raise ArgumentError(
+                f"a budget of {dollars_per_1000:g} needs prices, got a router fitted without; fit"
+                " with prices."
+            )
+        return curve.for_budget(dollars_per_1000, confidence, queries)
+
+    def for_quality(
+        self, fraction_of_best: float, *, confidence: float = 0.95, queries: int = 1000
+    ) -> OperatingPoint:
+        """The cheapest point whose score is at least this fraction of the best single expert's."""
+        return self._curve().for_quality(fraction_of_best, confidence, queries)
+
+    def for_best(self, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
+        """The cheapest point whose score is not significantly different from the best one's."""
+        return self._curve().for_best(confidence, queries)
+
+    def for_share(
+        self, expert: str, at_most: float, *, confidence: float = 0.95, queries: int = 1000
+    ) -> OperatingPoint:
+        """The point of highest score that sends at most this share of the queries to an expert."""
+        curve = self._curve()
+        names = list(self.experts_)
+        if expert not in names:
+            raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
+        return curve.for_share(names.index(expert), at_most, confidence, queries)
+
+    def at(
+        self, price_weight: float, *, confidence: float = 0.95, queries: int = 1000
+    ) -> OperatingPoint:
+        """Return the operating point of a price weight, without a coin.
+
+        It is measured at the nearest weight of the held-out curve.
+        """
+        curve = self._curve()
+        self._weights(price_weight, 1)
+        nearest = curve.point(
+            int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin()),
+            confidence,
+            queries,
+        )
+        (vertex,) = nearest.vertices
+        return OperatingPoint.of(
+            {
+                **asdict(nearest),
+                "vertices": [{**asdict(vertex), "price_weight": float(price_weight)}],
+            }
+        )
+
+    def alone(
+        self, expert: str, *, confidence: float = 0.95, queries: int = 1000
+    ) -> OperatingPoint:
+        """The operating point at which one expert answers everything."""
+        curve, names = self._curve(), list(self.experts_)
+        if expert not in names:
+            raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
+        return curve.point(int(curve.singles[names.index(expert)]), confidence, queries)
+
+    @property
+    def validation_(self) -> dict[str, Any]:
+        """Score, bill and price weight of the operating point in use.
+
+        Their 95% intervals are from held-out rows.
+        """
+        point = self.operating_point or self.at(self.price_weight)
+        score, bill = point.score_interval, point.dollars_interval
+        return {
+            "price weight": point.price_weight,
+            "score": {"value": point.score, "low": score[0], "high": score[1]},
+            "dollars per 1,000 queries": {
+                "value": point.dollars_per_1000,
+                "low": bill[0],
+                "high": bill[1],
+            },
+            "score of the best single expert": point.best_score,
+        }
+
+    @property
+    def curve(self) -> CostQualityCurve:
+        """What was measured on held-out rows."""
+        return self._curve()
+
+    def _curve(self) -> CostQualityCurve:
+        check_is_fitted(self)
+        if not hasattr(self, "_known_curve"):
+            self._known_curve = CostQualityCurve(**self.curve_)
+        return self._known_curve
+
+    def expected_errors(self, shape: tuple[int, int]) -> Matrix:
+        """Expected error of each expert on each training row, by routers that have not seen it.
+
+        For a router in it that tells them, and before it is stored; rows of no fold are NaN.
+        """
+        found = np.full(shape, np.nan)
+        for along, held_out, vectors in self._folds or ():
+            found[held_out] = along.routers[0].expected(vectors)[0]
+        return found
+
+    def _along(self) -> PriceGridRouters:
+        return PriceGridRouters(self.routers_, self.grid_)
+
+    def _point(self, price_weight: Any, point: OperatingPoint | None) -> OperatingPoint | None:
+        if price_weight is not None and point is not None:
+            raise ArgumentError("give a price_weight or a point, not both.")
+        return point if price_weight is not None or point is not None else self.operating_point
+
+    def _weights(self, price_weight: Any, rows: int) -> Any:
+        wanted = np.asarray(
+            self.price_weight if price_weight is None else price_weight, dtype=np.float64
+        )
+        if wanted.shape not in ((), (rows,)):
+            raise ShapeError(
+                f"price_weight must be a number or ({rows},), one per row, got shape"
+                f" {wanted.shape}."
+            )
+        check_price_weight(wanted)
+        return wanted
+
+    def _decided(
+        self,
+        X: Any,
+        price_weight: Any,
+        point: OperatingPoint | None,
+        request_ids: Sequence[str] | None,
+    ) -> Matrix:
+        """The posterior that decides each row.
+
+        Of its price weight, or of the vertex on which its coin falls.
+        """
+        chosen = self._point(price_weight, point)
+        if request_ids is not None and len(request_ids) != X.shape[0]:
+            raise ShapeError(
+                f"request_ids must be {X.shape[0]}, one per row, got {len(request_ids)}."
+            )
+        if chosen is None:
+            return self._along().posterior(X, self._weights(price_weight, X.shape[0]))
+        (chance, first), *second = self.vertex_posteriors(X, chosen)
+        if not second:
+            return first
+        seed = int(self.random_state or 0)
+        fallen = (
+            row_uniforms(X, seed) if request_ids is None else request_uniforms(request_ids, seed)
+        )
+        return np.where((fallen < chance)[:, None], first, second[0][1])
+
+    def _templates(self, rows: TrainingRows) -> list[Any]:
+        if self.router is not None:
+            if isinstance(self.router, MildRouter) and self.router.hidden_layer_sizes is not None:
+                raise ArgumentError(
+                    "a frontier is fitted many times, which"
+                    f" hidden_layer_sizes={self.router.hidden_layer_sizes!r} makes too slow; take"
+                    " hidden_layer_sizes=None."
+                )
+            return [self.router]
+        first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
+        second = MildRouter(random_state=self.random_state)
+        wanted = (
+            wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
+        )
+        return [first, second] if wanted else [first]
+
+    def _fit_all(
+        self, templates: list[Any], rows: TrainingRows, parts: list[FoldVectors], tell: _Tell
+    ) -> list[MeasuredMethod]:
+        steps, found = len(templates) * (len(parts) + 2), []
+        for number, template in enumerate(templates):
+            base = number * (len(parts) + 2)
+            name = type(template).__name__
+            tell(base, steps, f"{name} on all rows")
+            along = PriceGridRouters.fitted(template, rows, self.grid_)
+            tell(base + 1, steps, f"{name} on folds")
+            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
+                delayed(refit_without)(template, along, rows, part) for part in parts
+            )
+            folds = []
+            for done, copy in enumerate(copies):
+                folds.append(copy)
+                tell(base + 2 + done, steps, f"{name} on folds")
+            found.append(measure_folds(name, along, folds, rows, parts))
+        tell(steps, steps, "done")
+        return found
+
+
+def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
+    """No progress is wanted."""
+
+
+def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
+    try:
+        grid = np.asarray(price_weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        grid = np.empty(0)
+    if grid.ndim != 1 or len(grid) < 2 or grid[0] != 0 or not (np.diff(grid) > 0).all():
+        raise ArgumentError(
+            f"price_weights must be two numbers or more that ascend from 0, got"
+            f" {price_weights!r:.80}; for example (0, 1, 10, 100)."
+        )
+    check_price_weight(grid)
+    return grid
+
+
+def dollars_of(prices: Any, shape: tuple[int, int]) -> Matrix:
+    """Dollars of each expert on each row, from those or from one price per expert."""
+    dollars = np.zeros(shape[1]) if prices is None else np.asarray(prices, dtype=np.float64)
+    if dollars.shape not in (shape, shape[1:]):
+        raise ShapeError(
+            f"prices must be {shape} or ({shape[1]},), got shape {dollars.shape}; one column per"
+            " expert."
+        )
+    if not np.isfinite(dollars).all() or (dollars < 0).any():
+        raise ArgumentError(
+            "prices must be finite and not negative, in dollars; got a value that is not."
+        )
+    return np.broadcast_to(dollars, shape)

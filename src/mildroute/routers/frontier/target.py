@@ -1,0 +1,126 @@
+"""Targets: a quality, a budget or a price weight that an operating point is chosen by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from mildroute.exceptions import ArgumentError
+
+__all__ = [
+    "HIGHEST_QUALITY",
+    "Target",
+    "TargetKind",
+    "check_price_weight",
+    "check_quality",
+    "quality_hint",
+]
+
+
+# Errors that a dollar may be worth: only money counts long before, and products with it stay far
+# from overflow.
+_HIGHEST_PRICE_WEIGHT = 1e15
+
+
+# Share of the best single expert's score above which a quality is taken for a percentage.
+HIGHEST_QUALITY = 1.5
+
+
+def check_quality(fraction_of_best: float) -> None:
+    """Refuse a share of a score that must be a percentage."""
+    if fraction_of_best > HIGHEST_QUALITY:
+        raise ArgumentError(
+            f"a quality must be at most {HIGHEST_QUALITY:g}, got {fraction_of_best:g};"
+            f" {quality_hint(fraction_of_best)}"
+        )
+
+
+def quality_hint(value: float) -> str:
+    """What was probably meant by a quality that is too large."""
+    return f"did you mean {value / 100:g}?" if 10 <= value <= 100 else "0.95 is a usual value."
+
+
+def check_price_weight(price_weight: Any) -> None:
+    """Refuse price weights that are negative, not finite, or so large that costs would overflow."""
+    wanted = np.asarray(price_weight, dtype=np.float64)
+    if not ((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).all():
+        worst = wanted.ravel()[
+            np.argmax(~((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).ravel())
+        ]
+        raise ArgumentError(
+            f"price_weight must be from 0 to {_HIGHEST_PRICE_WEIGHT:g}, got {worst:g}."
+        )
+
+
+def check_target(what: str, value: float) -> None:
+    if not 0 <= value < np.inf:
+        raise ArgumentError(f"{what} must be finite and not negative, got {value}.")
+
+
+def check_promise(confidence: float, queries: int) -> None:
+    if not 0 < confidence < 1:
+        raise ArgumentError(
+            f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value."
+        )
+    if not queries >= 1:
+        raise ArgumentError(
+            f"queries must be at least 1, got {queries}; it is the size of the batch that the"
+            " promise is about."
+        )
+
+
+TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
+
+
+# Kinds of targets, and for each what a usual value is.
+_USUAL: dict[str, str] = {
+    "price weight": "10 makes a dollar worth ten errors",
+    "budget": "give dollars per 1,000 queries, such as 1.5",
+    "quality": "0.95 keeps 95% of the best expert's score",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the operating point is chosen by.
+
+    Attributes:
+        kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
+            queries) or ``"quality"`` (share of the score of the best single expert by score).
+        value: Its value.
+
+    Example:
+        >>> Target("budget", 1.5).kind
+        'budget'
+    """
+
+    kind: TargetKind
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a target."""
+        if self.kind not in _USUAL:
+            raise ArgumentError(
+                f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
+                " example Target('quality', 0.95)."
+            )
+        value: Any = self.value
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not 0 <= self.value < np.inf:
+            raise ArgumentError(
+                f"a {self.kind} must be a finite number, not negative, got {self.value!r:.80};"
+                f" {_USUAL[self.kind]}."
+            )
+        if self.kind == "quality":
+            check_quality(self.value)
+        if self.kind == "price weight":
+            check_price_weight(self.value)
+
+    @classmethod
+    def of(cls, router: Any) -> Target | None:
+        """The target that a fitted router's operating point was chosen by, or none."""
+        stored = getattr(router, "target_", None)
+        return None if stored is None else cls(stored["kind"], float(stored["value"]))
