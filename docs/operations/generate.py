@@ -60,9 +60,7 @@ LABELS = {
     "kind": "`router`, `canary`, `experts` or `keys`",
     "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
-    "operation": (
-        "`reserve` (requests wait for it), `settle` or `report` (in the background)"
-    ),
+    "operation": ("`reserve` (requests wait for it), `settle` or `report` (in the background)"),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings`, `messages` or `route`",
     "reason": (
         "[Routing reason](codes.md#routing-reasons); for fallbacks and cut streams the"
