@@ -169,3 +169,20 @@ def test_a_split_keeps_clusters_on_one_side() -> None:
     assert table.clusters.sentence == (
         "180 rows are 60 different prompts; everything is cross-validated by prompt"
     )
+
+
+@pytest.mark.parametrize("names", [("7FKQ2ZP9", "B7", "9QX41K"), ("A-1042", "A-77", "A-9b")])
+def test_prompts_that_differ_in_an_id_of_letters_and_digits_are_one(names: tuple[str, ...]) -> None:
+    topics = ["parcel", "refund", "invoice", "login", "size", "color", "gift", "card", "box", "tax"]
+    texts = [f"Order {name}: about my {topic}?" for topic in topics for name in names]
+    assert find_clusters(texts).codes.tolist() == np.repeat(np.arange(10), 3).tolist()
+
+
+def test_copies_show_in_one_expert_beside_noisy_ones() -> None:
+    rng = np.random.default_rng(0)
+    template = np.repeat(np.arange(40), 20)
+    texts = [f"ticket {row} topic {'x' * (code + 1)}" for row, code in enumerate(template)]
+    copied = (rng.random(40) < 0.86)[template].astype(float)
+    noise = (rng.random((800, 4)) < (0.95, 0.5, 0.5, 0.5)).astype(float)
+    assert len(find_clusters(texts, scores=np.column_stack([copied, noise]))) == 40
+    assert len(find_clusters(texts, scores=noise)) == 800

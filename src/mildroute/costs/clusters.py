@@ -46,7 +46,8 @@ _CHARACTERS = 2000
 _MOST_ROWS = 50_000
 
 _SPACES = re.compile(r"\s+")
-_IDS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{6,}(?:-[0-9a-f]+)*\b|\d+")
+# UUIDs and hex, then any token with a digit: order 7FKQ2ZP9, ticket A-1042.
+_IDS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{6,}(?:-[0-9a-f]+)*\b|[0-9a-z]*\d[0-9a-z]*")
 _SIGNS = re.compile(r"[\W_]+")
 
 
@@ -204,7 +205,34 @@ def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> 
         >>> outcome_similarity(np.array([0, 0, 1, 1]), np.array([[1.0], [1.0], [0.0], [0.0]]))
         1.0
     """
-    within, total, clusters = 0.0, 0.0, int(codes.max()) + 1
+    parts = np.array(_variances(codes, scores)).reshape(-1, 3)
+    within, total = parts[:, 0].sum(), parts[:, 1].sum()
+    return float(max(1 - within / total, 0.0)) if total > 0 else 0.0
+
+
+def _surest_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> float:
+    """Return the outcome similarity of the expert that shows most of it, less what luck explains.
+
+    Copies of a prompt may share the outcome of one expert beside others whose scores are noise.
+    Without shared outcomes, a similarity has a standard deviation of one over the root of the
+    number of linked pairs; three of them are taken off.
+    """
+    similarities = [
+        1 - within / total - 3 / np.sqrt(pairs)
+        for within, total, pairs in _variances(codes, scores)
+        if total > 0
+    ]
+    return max(similarities, default=0.0)
+
+
+def _variances(
+    codes: NDArray[np.intp], scores: NDArray[np.float64]
+) -> list[tuple[float, float, float]]:
+    """Return the variance within clusters, the whole variance and the linked pairs of each expert.
+
+    Experts whose scores allow no estimate are left out.
+    """
+    found, clusters = [], int(codes.max()) + 1
     for column in scores.T:
         known = ~np.isnan(column)
         label, values = codes[known], column[known]
@@ -213,13 +241,18 @@ def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> 
         if spare < 1 or spare >= len(values) - 1:
             continue
         means = np.bincount(label, values, minlength=clusters) / np.maximum(sizes, 1)
-        within += ((values - means[label]) ** 2).sum() / spare
-        total += values.var(ddof=1)
-    return float(max(1 - within / total, 0.0)) if total > 0 else 0.0
+        within = ((values - means[label]) ** 2).sum() / spare
+        pairs = (sizes * (sizes - 1)).sum() / 2
+        found.append((float(within), float(values.var(ddof=1)), float(pairs)))
+    return found
 
 
 def _are_copies(
-    linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
+    linked: NDArray[np.intp],
+    codes: NDArray[np.intp],
+    scores: NDArray[np.float64] | None,
+    *,
+    is_template: bool = False,
 ) -> bool:
     """Return whether rows that a link would join share their outcome, and are more than kinds."""
     if _effective(linked) < _FEWEST_CLUSTERS:
@@ -234,7 +267,10 @@ def _are_copies(
     )
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     first = np.unique(codes, return_index=True)[1]
-    return outcome_similarity(linked[first], means) >= SHARED_OUTCOME
+    similarity = outcome_similarity(linked[first], means)
+    if is_template:
+        similarity = max(similarity, _surest_similarity(linked[first], means))
+    return similarity >= SHARED_OUTCOME
 
 
 def _is_taken(
@@ -242,7 +278,7 @@ def _is_taken(
 ) -> bool:
     """Return whether a loose link is harmless or supported by the scores."""
     is_harmless = int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1)
-    return is_harmless or _are_copies(linked, codes, scores)
+    return is_harmless or _are_copies(linked, codes, scores, is_template=True)
 
 
 def _first_seen(keys: Any) -> NDArray[np.intp]:
