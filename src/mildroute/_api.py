@@ -343,8 +343,8 @@ def _target(given: Any, **named: float | None) -> Any:
     named_targets = {name: value for name, value in named.items() if value is not None}
     if len(named_targets) + (given is not None) > 1:
         raise ArgumentError(
-            "one target at most, got"
-            f" {', '.join([*named_targets, *(['target'] if given else [])])}; leave all but one out."
+            f"one target at most, got {', '.join([*named_targets, *(['target'] if given else [])])}"
+            "; leave all but one out."
         )
     if isinstance(given, int | float) and not isinstance(given, bool):
         raise ArgumentError(

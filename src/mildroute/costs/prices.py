@@ -259,7 +259,7 @@ class PriceList:
 
 
 def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
-    """Return prices in the form that Parquet stores beside the schema."""
+    """Return prices in the form that Parquet stores alongside the schema."""
     return (
         {}
         if prices is None
@@ -272,7 +272,7 @@ def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
 
 
 def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
-    """Return the prices stored beside a schema, or `None`."""
+    """Return the prices stored alongside a schema, or `None`."""
     if METADATA_KEY not in metadata:
         return None
     try:

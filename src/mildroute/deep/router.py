@@ -87,9 +87,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
     Some of the rows are held out. Training keeps the state that decided best on them, they set the
-    temperature of the posterior, and the router's cost on them, beside the best single expert's, is
-    in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact carries
-    it, and neither torch nor transformers is needed to predict.
+    temperature of the posterior, and the router's cost on them, alongside the best single expert's,
+    is in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact
+    carries it, and neither torch nor transformers is needed to predict.
 
     Every parameter set to ``"cv"`` is chosen by held-out deferral loss, and one network is kept.
     The default trains three networks from the same start: the gap reward and the complement, each
@@ -146,8 +146,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         temperature_: Divisor of the scores.
         epochs_: Number of epochs behind the state that was kept.
         selection_: The reason for the objective and the state, in words.
-        validation_: Cost on the held-out rows with 95% intervals, beside those of the best single
-            expert and the oracle, or `None`.
+        validation_: Cost on the held-out rows with 95% intervals, alongside those of the best
+            single expert and the oracle, or `None`.
 
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])

@@ -44,7 +44,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
 
     A data set has the inputs of the model and a column ``costs``, p floats per row. An optional
     column ``weights`` weights rows and should have a mean of 1. Evaluation reports
-    ``eval_deferral_loss``, the mean cost of the chosen experts, beside ``eval_best_single`` and
+    ``eval_deferral_loss``, the mean cost of the chosen experts, alongside ``eval_best_single`` and
     ``eval_oracle``. Margins, reward and decision are written into the config of the model.
 
     Args:
@@ -176,7 +176,7 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
 def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) -> dict[str, float]:
     """Return the cost of a network's choices.
 
-    The best single expert and the oracle on the same rows are reported beside it.
+    The best single expert and the oracle on the same rows are reported alongside it.
 
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.

@@ -356,7 +356,7 @@ def _rows_of(vectors: Any, table: CostTable, side: CostTable) -> Any:
     return matrix[[row_of[query] for query in side.query_ids]]
 
 
-# A set of routers under one protocol, beside the baselines that put the figures in context.
+# A set of routers under one protocol, alongside the baselines that put the figures in context.
 
 
 _ABOUT = (

@@ -159,7 +159,7 @@ def _trade_words(figures: _Figures) -> str:
 
 
 def _bill_words(figures: _Figures, name: str | None = None) -> str:
-    """Return the bill beside the reference's, which is named unless it was named before."""
+    """Return the bill alongside the reference's, which is named unless it was named before."""
     saved = figures.saved
     than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
     if math.isinf(saved.value):
@@ -233,7 +233,7 @@ def _trade(figures: _Figures) -> str:
 
 
 def _exchange(figures: _Figures) -> str:
-    """Return cost against quality, beside the reference."""
+    """Return cost against quality, alongside the reference."""
     who = "it" if figures.verdict == "beyond mixing" else "the router"
     beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:

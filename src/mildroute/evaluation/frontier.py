@@ -163,7 +163,7 @@ def aiq(
     return area / length if end > start else float(y[0])
 
 
-# Cost against quality: a router along its price weights, beside single experts, random mixes and
+# Cost against quality: a router along its price weights, alongside single experts, random mixes and
 # the oracle.
 
 

@@ -105,8 +105,8 @@ def check_confidence(confidence: float) -> None:
         )
 
 
-# The cost of a choice of experts, row by row and on average, beside the best single expert and the
-# oracle.
+# The cost of a choice of experts, row by row and on average, alongside the best single expert and
+# the oracle.
 #
 # Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
 # matrices of shape (n, p). Costs are what the router minimizes, lower is better; scores lie in

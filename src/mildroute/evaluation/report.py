@@ -94,7 +94,7 @@ def plot_frontier(
         ax: Axes to draw on; defaults to those of a new figure.
 
     Returns:
-        The axes, with single experts, random mixes and the oracle beside the frontier.
+        The axes, with single experts, random mixes and the oracle alongside the frontier.
     """
     check_report_extra()
     import matplotlib as mpl
@@ -661,7 +661,7 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """Return the score of each group beside that of the best expert by score."""
+    """Return the score of each group alongside that of the best expert by score."""
     shown, table = _largest_groups(assessment), assessment.table
     if not shown or table.groups is None:
         return None

@@ -647,7 +647,7 @@ def _frontier(
     """Return the operable frontier, or `None` without dollars.
 
     It holds the vertices of the stored frontier, measured on these rows, and other price weights
-    beside them.
+    alongside them.
     """
     router = fitted.router_
     if not isinstance(router, FrontierRouter) or table.dollars is None:

@@ -110,7 +110,7 @@ class RoutedInput:
         return f"the router chooses {self.name} {where}{self._beside_best()}."
 
     def _beside_best(self) -> str:
-        """Return score and dollars beside those of the expert with the highest expected score."""
+        """Return score and dollars next to those of the expert with the highest expected score."""
         if self.scores is None:
             return ""
         best = max(range(len(self.scores)), key=self.scores.__getitem__)

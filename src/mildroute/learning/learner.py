@@ -189,7 +189,7 @@ class _Look:
     def _start(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Publish a pointer to a router that does what gateways do without one.
 
-        The first candidate is then a canary beside that router, like all later candidates.
+        The first candidate is then a canary alongside that router, like all later candidates.
         """
         try:
             table = self._training_table()

@@ -498,7 +498,7 @@ def held_out_metrics(
 ) -> dict[str, dict[str, float]]:
     """Return the cost of a router on held-out rows with 95% intervals.
 
-    The best single expert and the oracle are reported beside it.
+    The best single expert and the oracle are reported alongside it.
 
     Args:
         paid: What the router paid on each held-out row, shape (n,).

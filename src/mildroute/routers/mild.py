@@ -97,7 +97,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: The candidates tried, as columns.
         selection_: The reason for the selection, in words.
-        validation_: Cost on held-out rows with 95% intervals, beside those of the best single
+        validation_: Cost on held-out rows with 95% intervals, alongside those of the best single
             expert and the oracle, or `None`.
 
     Example:

@@ -405,7 +405,7 @@ def _add_residuals(
             expected[at, expert] += regression.predict(surprise[at][:, sure])[:, 0]
 
 
-# A new expert that was scored on few queries, beside experts that are known on many.
+# A new expert that was scored on few queries, alongside experts that are known on many.
 
 
 # Penalty of the predictions for known experts, in rows.

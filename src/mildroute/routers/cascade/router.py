@@ -2,8 +2,8 @@
 
 What follows a look is a deferral problem of its own. Its vectors hold the question and the answers
 seen so far, and an expert that has been asked costs nothing more. Each worthwhile look becomes an
-additional column beside the experts, filled with its outcomes on rows that it was not trained on.
-The router in front thus learns when to look in the same way as it learns which expert to ask.
+additional column alongside the experts, filled with its outcomes on rows that it was not trained
+on. The router in front thus learns when to look in the same way as it learns which expert to ask.
 """
 
 from __future__ import annotations

@@ -647,7 +647,7 @@ def measure_curve(
     looks: int = 0,
     clusters: NDArray[np.intp] | None = None,
 ) -> CostQualityCurve:
-    """Measure held-out choices along price weights, beside the single experts.
+    """Measure held-out choices along price weights, alongside the single experts.
 
     Args:
         weights: Price weights, shape (P,).
@@ -656,7 +656,7 @@ def measure_curve(
         dollars: Dollars of each expert on each row, shape (n, p).
         row_weights: Weight of each row, shape (n,), or `None`.
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
-            none.
+            `None`.
         looks: Number of the experts, the last ones, that are looks of a cascade.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
             resampled.
