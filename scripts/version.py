@@ -23,7 +23,6 @@ ALWAYS = {HOME: r'(?m)(?<=^__version__ = ")[^"]+', "CITATION.cff": r'(?m)(?<=^ve
 RELEASED = {
     "deploy/helm/mildroute/Chart.yaml": r'(?m)(?<=^appVersion: ")[^"]+',
     "deploy/compose.yaml": r"(?<=image: mildroute:)\S+",
-    "deploy/compose-fleet.yaml": r"(?<=image: mildroute:)\S+",
     "deploy/Dockerfile": r"(?<=-t mildroute:)\S+",
 }
 SECTION = r"(?m)^## {version} - (\S+)$"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,8 +75,6 @@ def refuse(constant: str) -> None:
 def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path) -> None:
     if record.needs_data(SCRIPTS[name]) and "MILDROUTE_DATA" not in os.environ:
         pytest.skip("needs the benchmark data: set MILDROUTE_DATA to its folder")
-    if name == "fleet" and shutil.which("redis-server") is None:
-        pytest.skip("needs redis-server; install it from the distribution")
     stored = record.record(name, ["--quick"], tmp_path, timeout=SECONDS)
     assert stored == tmp_path / f"{name}.json"
     run = json.loads(stored.read_text(), parse_constant=refuse)

@@ -51,8 +51,7 @@ def labels_of_metrics() -> dict[str, set[str]]:
     )
     metrics.record_prediction("ab12", (0.5, 0.5), None, 0)
     metrics.record_exploration(0.01)
-    metrics.record_replay()
-    metrics.record_store_call("lend", 0.001, is_failed=False)
+    metrics.record_store_call("reserve", 0.001, is_failed=False)
     metrics.record_sample("full")
     metrics.record_sampled_call("small", 0.01)
     metrics.record_batch(4)
@@ -228,28 +227,6 @@ def test_compose_starts_the_gateway_likewise_and_opens_ports_to_this_machine_alo
     ]
     # The configuration is the operator's own.
     assert all((DEPLOY / mount).exists() for mount in mounts if mount != "./config")
-
-
-def test_compose_of_a_fleet_starts_what_there_is() -> None:
-    services = yaml.safe_load((DEPLOY / "compose-fleet.yaml").read_text())["services"]
-    gateways = [services[f"gateway-{number}"] for number in (1, 2)]
-    for gateway in gateways:
-        parameters = serve_parameters(gateway["command"])
-        assert (parameters["port"], parameters["admin_port"]) == (PORT, ADMIN_PORT)
-        assert parameters["keys"].startswith("postgresql://mildroute@postgres/")
-    published = [port for gateway in gateways for port in gateway["ports"]]
-    assert len(set(published)) == 4
-    assert all(port.startswith("127.0.0.1:") for port in published)
-    assert not any("ports" in services[name] for name in ("redis", "postgres"))
-    # Each log has one gateway, one process that ships it and one that bills it.
-    for number in (1, 2):
-        for name in ("gateway", "ship", "spend"):
-            assert f"log-{number}:/var/lib/mildroute" in services[f"{name}-{number}"]["volumes"]
-    tools = typer.main.get_command(app)
-    for name in ("ship-1", "spend-1"):
-        _, group, verb = services[name]["entrypoint"]
-        command = tools.commands[group].commands[verb]  # type: ignore[attr-defined]
-        assert command.make_context(verb, list(services[name]["command"])).params["follow"]
 
 
 def test_prometheus_scrapes_where_the_gateway_tells() -> None:

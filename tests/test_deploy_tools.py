@@ -36,8 +36,8 @@ LOCKS = {
     "requirements.lock": ("serve", "otel", "fleet"),
     "requirements-onnx.lock": ("serve", "otel", "fleet", "onnx"),
 }
-# What a fleet needs besides: clients of Redis and Postgres, on Windows time zones, signatures.
-FLEET = {"cffi", "cryptography", "hiredis", "psycopg", "psycopg-binary", "pycparser", "tzdata"}
+# What a fleet needs besides: a client of Redis, and signatures.
+FLEET = {"cffi", "cryptography", "pycparser", "redis"}
 
 
 def run_tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -111,7 +111,6 @@ def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -
     ("setting", "complaint"),
     [
         ("noKeys=true", "router.existingClaim or router.image"),
-        ("keys.url=sqlite:///keys.db", "keys.url"),
         ("router.existingClaim=routers", "secrets.keys must name a secret"),
         ("replicas=2", "Additional property replicas is not allowed"),
         ("router.publicKeys=keys.pem", "router.publicKeys"),
@@ -119,7 +118,7 @@ def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -
         ("image.digest=abc", "image.digest"),
         ("service.port=0", "service.port"),
         ("autoscaling.isOn=true", "isOn is not allowed"),
-        ("store.settings.on_failure=wait", "store.settings.on_failure"),
+        ("store.settings.on_failure=wait", "on_failure is not allowed"),
         ("store.settings.url=redis://other", "url is not allowed"),
     ],
 )
@@ -164,7 +163,6 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     assert yaml.safe_load(found["ConfigMap"]["data"]["gateway.yaml"])["store"] == {
         "url": "redis://redis.data.svc:6379",
         "password_env": "STORE_PASSWORD",
-        "replicas": 10,
     }
     assert "HorizontalPodAutoscaler" in found
     assert "replicas" not in found["Deployment"]["spec"]
@@ -175,14 +173,13 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     assert [each["name"] for each in container["env"]] == [
         "XDG_CACHE_HOME",
         "STORE_PASSWORD",
-        "PGPASSWORD",
     ]
     assert container["args"][0] == "s3://models/routers/prod.json"
-    assert "--keys=postgresql://gateway@postgres.data.svc/mildroute" in container["args"]
+    assert "--keys=/etc/mildroute/keys/keys.yaml" in container["args"]
     ports = [
         port["port"] for rule in found["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]
     ]
-    assert {6379, 5432} <= set(ports)
+    assert 6379 in ports
     assert "HorizontalPodAutoscaler" not in resources(chart_values("one"))
     fixed = check_with(
         "helm", "template", "release", CHART, "--values", chart_values("fleet"),
@@ -210,20 +207,9 @@ def rendered_config(folder: Path, *arguments: str) -> GatewayConfig:
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
-        ((), {"replicas": 10}),
-        (("autoscaling.maxReplicas=4",), {"replicas": 4}),
-        (("autoscaling.enabled=false",), {"replicas": 2}),
-        (("autoscaling.enabled=false", "replicaCount=0"), {"replicas": 1}),
-        (
-            (
-                "store.settings.on_failure=closed",
-                "store.settings.lease_ttl=30",
-                "store.settings.prefix=blue",
-                "store.settings.replicas=6",
-            ),
-            {"on_failure": "closed", "lease_ttl": 30, "prefix": "blue", "replicas": 6},
-        ),
-        (("store.settings=null", "store.passwordSecret="), {"password_env": None, "replicas": 10}),
+        ((), {"prefix": "mildroute"}),
+        (("store.settings.prefix=blue",), {"prefix": "blue"}),
+        (("store.settings=null", "store.passwordSecret="), {"password_env": None}),
     ],
 )
 def test_settings_of_the_store_are_taken_beside_its_url(
@@ -233,16 +219,16 @@ def test_settings_of_the_store_are_taken_beside_its_url(
     config = rendered_config(tmp_path, *flags)
     assert config.reload_interval == 30
     assert config.store.url == "redis://redis.data.svc:6379"
-    wanted = {"password_env": "STORE_PASSWORD", "on_failure": "share", **settings}
+    wanted = {"password_env": "STORE_PASSWORD", **settings}
     assert {name: getattr(config.store, name) for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ("store: {on_failure: closed}", "settings must have no section store if store.url is set"),
+        ("store: {prefix: blue}", "settings must have no section store if store.url is set"),
         (
-            "reload_interval: 30\n'store' :\n  replicas: 3\n",
+            "reload_interval: 30\n'store' :\n  prefix: blue\n",
             "move what it says into store.settings",
         ),
         ("router_public_keys: keys.pem", "settings must have no router_public_keys"),
@@ -354,9 +340,7 @@ def test_the_image_installs_by_hash_what_is_locked() -> None:
     assert len(re.findall(r"^FROM .*\$\{BASE_DIGEST\}", text, re.MULTILINE)) == 2
 
 
-@pytest.mark.parametrize(
-    ("file", "gateway"), [("compose.yaml", "gateway"), ("compose-fleet.yaml", "gateway-1")]
-)
+@pytest.mark.parametrize(("file", "gateway"), [("compose.yaml", "gateway")])
 def test_no_image_is_named_by_a_tag_that_moves(file: str, gateway: str) -> None:
     services = yaml.safe_load((DEPLOY / file).read_text())["services"]
     tags = {name: service["image"].rpartition(":")[2] for name, service in services.items()}

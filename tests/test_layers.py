@@ -46,9 +46,10 @@ LAYERS += [
 # Inside the gateway, from the ground up. Files of one package import each other without cycles.
 SERVING_LAYERS = [
     "config",
-    "store",
+    "keys",
+    "limits",
     "http",
-    "auth",
+    "authentication",
     "observability",
     "upstream",
     "routing",
@@ -59,7 +60,7 @@ SERVING_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
 HOMES = {
     "aiohappyeyeballs": {"serving"},
     "cryptography": {"persistence"},
-    "hiredis": {"serving"},
+    "redis": {"serving"},
     "httptools": {"serving"},
     "httpx": {"experts", "integrations", "serving"},
     "litellm": {"integrations"},
@@ -68,7 +69,6 @@ HOMES = {
     "onnxruntime": {"encoders"},
     "opentelemetry": {"serving"},
     "prometheus_client": {"serving"},
-    "psycopg": {"serving"},
     "ray": {"ray"},
     "rich": {"cli"},
     "starlette": {"serving"},

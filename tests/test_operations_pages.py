@@ -6,19 +6,14 @@ Regenerated to the byte, and every file on them is one that the gateway takes.
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from mildroute.cli.app import app
 from mildroute.experts.config import read_experts
-from mildroute.serving.auth.keys import KeyStore, add_client
-from mildroute.serving.config import DecisionLogConfig, GatewayConfig, read_config
-from mildroute.serving.observability.decision_log import DecisionLog
+from mildroute.serving.config import GatewayConfig, read_config
+from mildroute.serving.keys import KeyStore
 from mildroute.serving.routing.policy import REASONS
-from tests.serving.records import record
 from tests.support.pages import generator
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +25,6 @@ HAND_WRITTEN = [
     DOCS / "guide" / "feedback.md",
     OPERATIONS / "security.md",
     OPERATIONS / "capacity.md",
-    OPERATIONS / "keys.md",
 ]
 
 
@@ -88,23 +82,3 @@ def test_settings_in_the_text_are_taken(page: Path, tmp_path: Path) -> None:
             assert read_experts(file).experts
         elif "base_url" not in block:
             assert read_config(file) != GatewayConfig()
-
-
-def test_commands_of_the_page_on_keys_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    add_client("keys.yaml", "bob")
-    log = DecisionLog(DecisionLogConfig(Path("log")))
-    log.write(record(time=1.8e9, team="research"))
-    log.close()
-    page = (OPERATIONS / "keys.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^mildroute (?:keys|spend) .*", page, flags=re.MULTILINE)
-    commands = [*shown, *re.findall(r"`mildroute (keys import .*?)`", page)]
-    assert len(commands) == 11
-    printed = []
-    for command in commands:
-        result = CliRunner().invoke(app, shlex.split(command.removeprefix("mildroute ")))
-        assert result.exit_code == 0, f"{command}: {result.output}"
-        printed.append(result.stdout)
-    assert "alice  expired" in printed[5]
-    assert "research" in printed[8]
-    assert len(KeyStore.read("sqlite:///keys.db")) == 1002

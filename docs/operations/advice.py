@@ -104,27 +104,23 @@ ADVICE = {
         " one client sends too much, set `requests_per_minute` for its key.",
     ),
     "MildrouteStoreUnavailable": Advice(
-        "For two minutes this gateway has kept the limits of keys without the Redis or Valkey that"
-        " gateways share. `store.on_failure` decides what clients notice. With `share`, each"
-        " gateway continues with its part of what was left and then answers 429. With `closed`,"
-        " requests get 503. With `open`, limits do not hold.",
+        "For two minutes this gateway has not reached the Redis or Valkey that gateways share."
+        " `on_store_failure` decides for keys with limits: with `closed` they get 503, with `open`"
+        " their limits do not hold.",
         (
             (
                 "Check whether one instance or all of them lack it: `mildroute_store_available`. If"
                 " only one does, check the network between that gateway and the store."
             ),
             (
-                "Read the gateway's log: `the store is away` has the `reason`. Connection refused,"
-                " or no reply in time: the store is down, or its host is overloaded. `READONLY`:"
-                " after a failover the gateway has reached a replica; point the name in `store.url`"
-                " at the primary. `OOM`: the store's memory is full. `MISCONF`: it cannot write to"
-                " its disk. `NOAUTH`, `WRONGPASS` or `NOPERM`: the password or permissions have"
-                " changed; set the variable of `store.password_env` and restart the gateway."
-                " `LOADING`: it has just started; wait."
+                "Read the gateway's log: `the store does not respond` has the `reason`."
+                " Connection refused, or no reply in time: the store is down, or its host is"
+                " overloaded. `READONLY`: after a failover the gateway has reached a replica; point"
+                " the name in `store.url` at the primary. `OOM`: the store's memory is full."
             ),
             (
-                "Start or repair the store. Gateways try it four times a second and need no"
-                " restart; they then log `the store responds again`."
+                "Start or repair the store. Gateways try it twice a second and need no restart;"
+                " they then log `the store responds again`."
             ),
             (
                 "Do not delete its entries to free memory. If they are lost, gateways report what"
@@ -132,56 +128,23 @@ ADVICE = {
             ),
         ),
         "`sum by (operation) (rate(mildroute_store_errors_total[5m]))` shows whether it has been"
-        " failing for longer; `connect` counts attempts to reach it. Critical keys and teams can"
-        " have their own `on_failure`.",
+        " failing for longer.",
     ),
     "MildrouteLimitsUnavailable": Advice(
         "For five minutes requests have been rejected with 503, `limits_unavailable`: the store of"
-        " the limits is away, what the gateway had borrowed is spent, and `on_failure: closed`"
-        " applies to these keys, from the settings or from their own entries. No other alert counts"
-        " the rejected requests, because they never reach a decision.",
+        " the limits is unreachable, and `on_store_failure` is `closed`. No other alert counts the"
+        " rejected requests, because they never reach a decision.",
         (
             (
                 "Follow the steps of MildrouteStoreUnavailable. If that alert is silent, the"
-                " store comes and goes: check `mildroute_store_available` over the last hour, and"
-                " `mildroute_store_seconds` for calls near 10 ms."
+                " store comes and goes: check `mildroute_store_available` over the last hour."
             ),
             (
-                "If the store will be away for long, decide whether clients or limits matter more."
-                " `store.on_failure: share` (needs a restart of the gateways) answers clients"
-                " within their part of the limits."
+                "If the store will be unreachable for long, decide whether clients or limits matter"
+                " more. `on_store_failure: open` (needs a restart of the gateways) admits clients."
             ),
         ),
-        "Set `closed` only for keys whose limits must hold at any price: `mildroute keys new NAME"
-        " --on-failure closed`.",
-    ),
-    "MildrouteKeysOld": Advice(
-        "This gateway has not been able to read the database of its client keys for more than a"
-        " minute. It continues with the keys that it knows: clients are answered, new keys are"
-        " rejected, and keys revoked since then are still accepted. A gateway that started from a"
-        " snapshot and has not reached the database yet reports an infinite age.",
-        (
-            (
-                "Read its log. `the keys stay as they are until the database is back`, or at"
-                " startup `the keys are those of a snapshot until the database is back`, gives the"
-                " reason."
-            ),
-            (
-                "Start or repair the database, or the connection to it. Gateways try it every"
-                " `keys_interval` seconds, then log `the database of the keys is back`."
-            ),
-            (
-                "If a key must be blocked now, block it in the network or stop the gateways;"
-                " nothing else works until the database is back. Then revoke the key."
-            ),
-            (
-                "Do not restart gateways for this: they would start from a snapshot, which may lack"
-                " the changes of its last ten minutes. Without a snapshot they do not start."
-            ),
-        ),
-        "With a `keys_interval` near a minute or longer, this alert fires without a fault; raise"
-        " its threshold then. [Keys](keys.md#gateways) explains what happens while the database is"
-        " away.",
+        "",
     ),
     "MildrouteNoRouter": Advice(
         "This gateway runs without a router. Every request that names no expert goes to"
@@ -309,10 +272,6 @@ ADVICE = {
                 " without a restart."
             ),
             (
-                "Run `mildroute log tidy` to turn finished files into Parquet, a tenth of their"
-                " size. It needs that space first."
-            ),
-            (
                 "Do not restart the gateway for this: it would read the keys' spending of the day"
                 " from an incomplete log."
             ),
@@ -320,10 +279,9 @@ ADVICE = {
         "Lost lines cannot be recovered. After the next restart, the keys' spending is too low by"
         " that amount, and `mildroute costs from-log` does not see them. Nothing deletes old files."
         " Give the log a larger disk ([capacity](capacity.md#rules)), or delete finished files of"
-        " earlier months, once they are [ingested](keys.md#spend) or shipped if you need them. Keep"
-        " this month's files and `spend.json`: a restarted gateway reads the spending for"
-        " `dollars_per_day` and `dollars_per_month` from them. You may move the current file away;"
-        " a new one begins within a second.",
+        " earlier days, once they are copied if you need them. Keep today's files: a restarted"
+        " gateway without a store reads the spending for `dollars_per_day` from them. You may move the"
+        " current file away; a new one begins within a second.",
     ),
     "MildrouteReloadRejected": Advice(
         "A new router or canary, or a new file of experts or keys, was invalid. The gateway keeps"

@@ -60,12 +60,7 @@ LABELS = {
     "kind": "`router`, `canary`, `experts` or `keys`",
     "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
-    "operation": (
-        "`connect` (attempts to reach the store), `lend` (limits), `count_gateways`,"
-        " `get_session`, `set_session` (conversations), `get_hints`, `set_hint` (circuits),"
-        " `reserve` (sampling), `claim_key`, `set_response`, `renew_key`, `free_key` or"
-        " `drop_response` (idempotency keys)"
-    ),
+    "operation": ("`reserve` (requests wait for it), `settle` or `report` (in the background)"),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings`, `messages` or `route`",
     "reason": (
         "[Routing reason](codes.md#routing-reasons); for fallbacks and cut streams the"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -320,9 +321,14 @@ def _of_objects(url: str, columns: Sequence[str] | None) -> Iterator[dict[str, A
 
     system, root = open_location(url)
     objects = system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
-    for path in sorted(info.path for info in objects if info.path.endswith(TABLE)):
-        with system.open_input_file(path) as file:
-            yield from _of_table(file, path, columns)
+    for path in sorted(info.path for info in objects):
+        if path.endswith(TABLE):
+            with system.open_input_file(path) as file:
+                yield from _of_table(file, path, columns)
+        elif path.endswith((LINES, f"{LINES}.gz")):
+            # Arrow decompresses files that end with .gz.
+            with system.open_input_stream(path) as stream:
+                yield from _parse_lines(io.BufferedReader(stream), path)
 
 
 def _of_table(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
@@ -342,19 +348,23 @@ def _of_table(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[d
 
 
 def _of_lines(path: Path) -> Iterator[dict[str, Any]]:
-    bad = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if bad:
-                raise TableError(
-                    f"{path.name}:{bad}: a line must be one JSON object, got something else; put"
-                    " the file aside."
-                )
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                row = None
-            if isinstance(row, dict):
-                yield row
-            else:
-                bad = number
+        yield from _parse_lines(file, path.name)
+
+
+def _parse_lines(file: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+    bad = 0
+    for number, line in enumerate(file, 1):
+        if bad:
+            raise TableError(
+                f"{name}:{bad}: a line must be one JSON object, got something else; put the file"
+                " aside."
+            )
+        try:
+            row = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            bad = number

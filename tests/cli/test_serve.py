@@ -354,7 +354,7 @@ def test_a_check_refuses_what_a_gateway_would_wait_for(
 
     (tmp_path / "log" / "decisions").unlink()
     (tmp_path / "log" / "decisions").mkdir()
-    (tmp_path / "log" / "decisions" / f"{20_261_118}-1.jsonl").write_text("no JSON\n")
+    (tmp_path / "log" / "decisions" / f"{20_261_118}-1.jsonl").write_text("no JSON\n" * 2)
     result = mildroute("serve", *options, "--log", str(tmp_path / "log"))
     assert result.exit_code == 2
     assert "1.jsonl" in result.stderr

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.observability.decision_log import SpendLedger
+from mildroute.serving.observability.decision_log import dollars_of_today
 from mildroute.serving.workers import Channel
 from tests.cli.test_serve import ask, experts_file, fitted, running
 from tests.experts.hostile_server import HostileServer, says
@@ -131,7 +131,7 @@ def test_workers_share_a_port_their_metrics_and_their_reloads(
         written = Counter(one for ids in decisions(folder).values() for one in ids)
         assert written == Counter(load.ids)
         # A gateway that starts now counts the lines of both, each once.
-        found = SpendLedger.resume(folder / "log", time.time()).dollars[""]
+        found = dollars_of_today(folder / "log", time.time())[""]
         assert found == pytest.approx(metric(address, "mildroute_spend_dollars_total"))
 
         def reloads(result: str) -> float:

@@ -14,15 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 
 from learning.test_learner import learner_of
 from learning.world import World, entries, full_table, single_router
+from mildroute._files import open_location
 from mildroute._jsonl import log_part
 from mildroute.exceptions import TableError
 from mildroute.learning.trail import Store, Trail
 from mildroute.persistence.remote import read_pointer
-from mildroute.serving.observability.compaction import ship_log
 from tests.support.s3 import s3_bucket
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,8 @@ def test_logs_state_and_pointer_may_lie_in_object_storage(
     events: list[str] = []
     for _ in range(12):
         world.serve(220)
-        ship_log(tmp_path / "log", log)
+        system, root = open_location(log)
+        pafs.copy_files(str(tmp_path / "log"), root, destination_filesystem=system)
         events.append(learner.look()["event"])
         if events[-1] == "promoted":
             break

@@ -6,29 +6,8 @@ import gc
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.support.postgres import PostgresServer
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    from tests.support.postgres import postgres_server
-
-    with postgres_server() as found:
-        yield found
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/test.db"
-    return request.getfixturevalue("postgres").new_database()  # type: ignore[no-any-return]
 
 
 @pytest.fixture

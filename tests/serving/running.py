@@ -78,7 +78,7 @@ class Served(LoopbackServer):
 
     def __init__(self, app: Gateway) -> None:
         super().__init__()
-        self._config = uvicorn.Config(app, log_level="critical", lifespan="on")
+        self._config = uvicorn.Config(app, log_level="critical", lifespan="on", proxy_headers=False)
         self._config.load()
         self._lifespan = self._config.lifespan_class(self._config)
 

@@ -250,3 +250,14 @@ def test_the_window_does_not_care_when_its_clock_began(begin: float) -> None:
         clock.now += 0.05
     breaker.record_failure()
     assert breaker.state == "open"
+
+
+def test_one_request_opens_no_circuit_and_two_do() -> None:
+    clock = Clock()
+    config = CircuitBreakerConfig(consecutive_failures=2, min_calls=2)
+    breaker = CircuitBreaker(config, clock)
+    for _ in range(20):
+        breaker.record_failure(request=1)
+    assert breaker.state == "closed"
+    breaker.record_failure(request=2)
+    assert breaker.state == "open"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +14,20 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import chisquare
 
-from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets
-from mildroute.serving.auth.limits import DAY, LocalBudgets
 from mildroute.serving.config import (
     ExplorationConfig,
     GatewayConfig,
     RoutingConfig,
-    StoreConfig,
 )
 from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.limits import DAY
 from mildroute.serving.routing.decider import ExplorationBudget
 from mildroute.serving.routing.policy import Decision, decide, resolve_look
 from mildroute.serving.routing.predictor import Prediction
-from mildroute.serving.store import RedisStore
 from mildroute.serving.upstream.pool import ExpertStatus
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.fakes import FakePredictor
 from tests.serving.running import running
-from tests.support.redis import RedisServer
 
 REQUEST = ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0), is_first_turn=True)
 LATER = ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0))
@@ -268,7 +262,7 @@ class TestBudget:
     def test_a_day_is_spent_once_and_the_next_begins_at_zero(self) -> None:
         now = [100 * DAY]
         config = ExplorationConfig(max_dollars_per_day=1.0)
-        budget = ExplorationBudget(config, LocalBudgets(lambda: 0.0), lambda: now[0])
+        budget = ExplorationBudget(config, lambda: now[0])
         assert budget.covers(1.0)
         assert not budget.covers(1.1)
         budget.spend(0.75)
@@ -279,35 +273,10 @@ class TestBudget:
         assert (budget.left, budget.covers(1.0)) == (1.0, True)
 
     def test_without_a_limit_everything_is_covered(self) -> None:
-        budget = ExplorationBudget(ExplorationConfig(), LocalBudgets(lambda: 0.0))
+        budget = ExplorationBudget(ExplorationConfig())
         budget.spend(1e9)
         assert budget.covers(1e9)
         assert math.isnan(budget.left)
-
-    @pytest.mark.anyio
-    async def test_gateways_share_it_through_the_store(self, tmp_path: Path) -> None:
-        with RedisServer(tmp_path) as server:
-            config = ExplorationConfig(max_dollars_per_day=1.0)
-            stores = [RedisStore(StoreConfig(url=server.url), SCRIPTS) for _ in range(2)]
-            leases = [LeasedBudgets(store) for store in stores]
-            for store, lease in zip(stores, leases, strict=True):
-                await store.start()
-                await lease.start()
-            budgets = [ExplorationBudget(config, lease) for lease in leases]
-            spent, idle = 0, 0
-            # Nothing waits: a budget that covers nothing yet has asked for more.
-            while idle < 500 and spent < 100:
-                for budget in budgets:
-                    if budget.covers(0.01):
-                        budget.spend(0.01)
-                        spent += 1
-                        idle = 0
-                idle += 1
-                await asyncio.sleep(0.01)
-            assert 50 <= spent <= 100
-            for store, lease in zip(stores, leases, strict=True):
-                await lease.close()
-                await store.close()
 
 
 def test_a_gateway_stops_exploring_when_the_day_is_spent_and_says_so_in_its_log() -> None:
@@ -316,7 +285,8 @@ def test_a_gateway_stops_exploring_when_the_day_is_spent_and_says_so_in_its_log(
         settings = GatewayConfig(routing=RoutingConfig(exploration=exploration))
         predictor = Priced("a", "b")
         numbers = {"random": lambda: 0.75}  # the second one, always
-        with running(settings, predictor, numbers, a=expert.url, b=expert.url) as gateway:
+        free = {"base_url": expert.url, "price": 0}
+        with running(settings, predictor, numbers, a=free, b=free) as gateway:
             for _ in range(4):
                 assert gateway.chat().status_code == 200
             records = gateway.records(4)

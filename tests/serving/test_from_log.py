@@ -11,7 +11,6 @@ from mildroute.evaluation.logged_data import read_logged_decisions
 from mildroute.evaluation.off_policy import Method, estimate_expert_costs
 from mildroute.exceptions import TableError
 from mildroute.serving.config import DecisionLogConfig
-from mildroute.serving.observability.compaction import compact_log
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.export import LoggedCostTable, costs_from_log
 from mildroute.serving.observability.feedback import FeedbackLog
@@ -199,14 +198,6 @@ def test_texts_and_conversations_are_there_if_they_were_kept(tmp_path: Path) -> 
     assert "1 of 2 rows have no text" in found.notes[0]
     found = joined(tmp_path / "only", mixed, {"d1": 1.0, "d2": 0.5}, only_with_text=True)
     assert found.arrow.column("input").to_pylist() == ["hello"]
-
-
-def test_a_tidied_log_and_repeated_lines_give_the_same_table(tmp_path: Path) -> None:
-    records = [record("d1"), record("d2", selected="large", served_by="large")]
-    before = joined(tmp_path, [*records, records[0]], {"d1": 1.0, "d2": 0.5})
-    compact_log(tmp_path)
-    assert costs_from_log(tmp_path).arrow.equals(before.arrow)
-    assert before.decisions == 2
 
 
 def test_a_log_without_a_score_says_what_to_do(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tests.serving.streams import DONE, event, streams
 SERVICE = Path(__file__).parents[2] / "benchmarks" / "service"
 PIECE = b"data: " + b"x" * 60_000 + b"\n\n"
 ASK = b'{"model":"mildroute","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (
     len(ASK),
     ASK,
 )
@@ -94,9 +94,9 @@ def is_ended(connection: socket.socket) -> bool:
 @pytest.mark.parametrize(
     ("opening", "more"),
     [
-        (b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
-        (b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n", b"x"),
-        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
+        (b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\r\n"),
+        (b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n", b"x"),
+        (b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\r\n"),
     ],
     ids=["an empty line behind an answer", "a body that nobody reads", "a path that is none"],
 )
@@ -137,13 +137,13 @@ def test_a_client_that_leaves_many_answers_unread_loses_its_connection() -> None
         connection.settimeout(0.5)
         with contextlib.suppress(OSError):
             for _ in range(2000):
-                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n")
         until(lambda: not server.server_state.connections)
 
 
 def test_a_client_that_reads_slowly_gets_all() -> None:
     with fronted(2.0) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(POST.replace(b"host: x", b"host: x\r\nconnection: close"))
+        connection.sendall(POST.replace(b"host: x", b"host: localhost\r\nconnection: close"))
         size = 0
         while data := connection.recv(1 << 17):
             size += len(data)
@@ -214,7 +214,7 @@ def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _head(size: int) -> bytes:
-    return b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"x" * size + b"\r\n\r\n"
+    return b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"x" * size + b"\r\n\r\n"
 
 
 @pytest.mark.parametrize(("size", "code"), [(60_000, b"200"), (70_000, b"431"), (200_000, b"431")])
@@ -231,7 +231,7 @@ def test_a_long_body_behind_a_head_in_the_same_read_is_taken() -> None:
     body = ASK[:-1] + b',"x":"' + b"y" * 300_000 + b'"}'
     with fronted(5.0) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
             % len(body)
             + body
         )

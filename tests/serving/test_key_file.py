@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.auth.keys import (
+from mildroute.serving.keys import (
     APIClient,
-    ClientTeam,
     KeyStore,
     add_client,
     revoke_key,
-    rotate_key,
 )
 
 
@@ -67,11 +65,9 @@ OTHER = "sha256:" + "1" * 64
     [
         (None, "a b", {}, "a client's name must be"),
         (None, "", {}, "a client's name must be"),
-        (None, "teams", {}, "has a client 'teams' already"),
         (None, "a", {"requests_per_minute": 0}, "'requests_per_minute': it must be a positive"),
         (None, "a", {"dollars_per_day": float("nan")}, "'dollars_per_day': it must be a positive"),
-        (None, "a", {"team": "x"}, "unknown team 'x'; write it below 'teams:'"),
-        (None, "a", {"expires": "soon"}, r"keys\.yaml:1: 'expires': it must be a date as ISO"),
+        (None, "a", {"team": "x"}, "unknown key 'team'"),
         (f"a: {{hash: '{HASH}'}}\n", "a", {}, "has a client 'a' already"),
         ("a: {hash: 7}\n", "b", {}, r"keys\.yaml:1: 'hash'"),
         (f"{{a: {{hash: '{HASH}'}}}}\n", "b", {}, "nothing can be changed"),
@@ -90,50 +86,9 @@ def test_a_refusal_leaves_everything_as_it_was(
     )
 
 
-def test_a_rotation_keeps_two_keys_valid_until_it_is_finished(tmp_path: Path) -> None:
-    path = tmp_path / "keys.yaml"
-    add_client(path, "before")
-    first = add_client(path, "a", dollars_per_day=5.0)
-    path.write_text(path.read_text() + "# the next one\n")
-    add_client(path, "b")
-    second = rotate_key(path, "a")
-    ring = KeyStore.read(path)
-    client = APIClient("a", dollars_per_day=5.0)
-    assert [ring.find(f"Bearer {key}") for key in (first, second)] == [client, client]
-    assert [found.name for found in ring.clients] == ["before", "a", "b"]
-    third = rotate_key(path, "a")  # one more drops the oldest
-    assert _found(path, first, second, third) == [False, True, True]
-    assert rotate_key(path, "a", finish=True) is None
-    assert _found(path, first, second, third) == [False, False, True]
-    assert "# the next one\n" in path.read_text()
-
-
 def _found(path: Path, *keys: str | None) -> list[bool]:
     ring = KeyStore.read(path)
     return [ring.find(f"Bearer {key}") is not None for key in keys]
-
-
-def test_a_revoked_key_expires_now_and_the_other_lines_stay(tmp_path: Path) -> None:
-    path = tmp_path / "keys.yaml"
-    path.write_text(
-        f"# ours\nteams:\n  x:\n    dollars_per_day: 9\na:\n  hash: {HASH}\n  team: x  # mild\n\n"
-        f"# b's\nb: {{hash: '{OTHER}'}}"
-    )
-    revoke_key(path, "a", 1_800_000_000.5)
-    a, b = KeyStore.read(path).clients
-    team = ClientTeam("x", dollars_per_day=9, members=("a",))
-    assert (a, b) == (APIClient("a", expires=1_800_000_000.0, team=team), APIClient("b"))
-    lines = path.read_text().splitlines()
-    assert lines[:4] == ["# ours", "teams:", "  x:", "    dollars_per_day: 9"]
-    assert lines[5:] == ["", "# b's", f"b: {{hash: '{OTHER}'}}"]
-
-
-def test_a_client_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
-    path = tmp_path / "keys.yaml"
-    add_client(path, "team-a")
-    for change in (rotate_key, lambda *args: revoke_key(*args, 0.0)):
-        with pytest.raises(ArgumentError, match=r"'team-b', got none; did you mean 'team-a'\?"):
-            change(path, "team-b")
 
 
 def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
@@ -146,3 +101,34 @@ def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="cannot be written: No such file or directory"):
         add_client(tmp_path / "absent" / "keys.yaml", "a")
+
+
+def test_a_revoked_client_is_gone_and_the_other_lines_stay(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    first = add_client(path, "a")
+    second = add_client(path, "b", dollars_per_day=5, models=["mildroute"])
+    path.write_text("# ours\n" + path.read_text())
+    revoke_key(path, "a")
+    store = KeyStore.read(path)
+    assert store.find(f"Bearer {first}") is None
+    assert store.find(f"Bearer {second}") == APIClient("b", None, 5, frozenset(["mildroute"]))
+    assert path.read_text().startswith("# ours\n")
+
+
+def test_a_client_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    add_client(path, "team-a")
+    before = path.read_text()
+    with pytest.raises(ArgumentError, match="did you mean 'team-a'"):
+        revoke_key(path, "team-b")
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("setting", ["expires: 2027-01-31", "team: x", "tokens_per_minute: 5"])
+def test_settings_of_earlier_versions_are_refused_with_their_line(
+    tmp_path: Path, setting: str
+) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(f"a:\n  hash: sha256:{'0' * 64}\n  {setting}\n")
+    with pytest.raises(ArgumentError, match=r"keys.yaml:3: unknown key"):
+        KeyStore.read(path)

@@ -206,7 +206,7 @@ def test_the_access_log_has_one_line_for_each_request(caplog: pytest.LogCaptureF
 def test_the_access_log_names_the_client_and_is_off_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
+    from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 
     caplog.set_level(logging.INFO, "mildroute")
     key = new_key()

@@ -14,8 +14,8 @@ import httpx
 import openai
 import pytest
 
-from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import FailoverConfig, GatewayConfig
+from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from tests.experts.hostile_server import (
     Behavior,
     Call,
@@ -733,17 +733,6 @@ def test_details_of_a_decision(kind: str) -> None:
     assert b'event: mildroute\ndata: {"type": "mildroute", "mildroute": {"expert": "small"' in (
         stream.content
     )
-
-
-@BOTH
-def test_a_repeated_message_is_paid_for_once(kind: str) -> None:
-    headers = {"idempotency-key": "k1"}
-    with messaging(kind) as (_, server, gateway):
-        both = [
-            gateway.http.post("/v1/messages", json=ASKED, headers=headers).json() for _ in range(2)
-        ]
-    assert both[0] == both[1]
-    assert len(server.calls) == 1
 
 
 def test_a_large_image_is_passed_on() -> None:

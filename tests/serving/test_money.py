@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
-from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import FailoverConfig, GatewayConfig, RequestLimits
+from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.serving.limits import LocalLimits
 from tests.experts.hostile_server import (
     Behavior,
     Call,
@@ -46,11 +46,11 @@ def keyed(
     """A gateway, the headers of its one client, and what that has spent."""
     key = new_key()
     client = APIClient(CLIENT, dollars_per_day=dollars_per_day)
-    limiter = UsageLimiter()
-    services = {"key_store": KeyStore([(hash_key(key), client)]), "usage_limiter": limiter}
+    limiter = LocalLimits()
+    services = {"key_store": KeyStore([(hash_key(key), client)]), "limits": limiter}
     small = {"base_url": expert.url, "price": PRICE, **expert_settings}
     with running(settings, services=services, small=small) as gateway:
-        yield gateway, {"authorization": f"Bearer {key}"}, lambda: limiter.spent(client)
+        yield gateway, {"authorization": f"Bearer {key}"}, lambda: limiter.spent(CLIENT)
 
 
 def chat_body(**fields: Any) -> bytes:
@@ -65,7 +65,7 @@ async def post(
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{lines}"
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n{lines}"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     writer.write(head.encode() + body)

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from tests.experts.hostile_server import Behavior, Call, HostileServer, answers, completion, status
 from tests.serving.running import TRUST, Running, running
 from tests.serving.streams import DONE, event, streams, usage

@@ -87,7 +87,7 @@ def test_metrics_are_described_with_the_key_that_they_need() -> None:
 
 
 def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:
-    served = {route.path.replace(":path}", "}") for route in gateway.app._app.routes}  # type: ignore[attr-defined]
+    served = {route.path.replace(":path}", "}") for route in gateway.app._app.app.routes}  # type: ignore[attr-defined]
     assert served == {path for path, _ in OPERATIONS}
     assert set(gateway.http.get("/openapi.json").json()["paths"]) == served
 

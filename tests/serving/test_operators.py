@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from mildroute.experts.config import ExpertSpec
-from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import FailoverConfig, GatewayConfig
+from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.serving.observability.tracing import Tracing
 from mildroute.serving.upstream.client import UpstreamClient
@@ -206,7 +206,11 @@ def test_bytes_connections_budgets_and_reserved_dollars() -> None:
     )
     with (
         HostileServer([says("4")]) as expert,
-        running(ONCE, services={"key_store": store}, small=expert.url) as gateway,
+        running(
+            ONCE,
+            services={"key_store": store},
+            small={"base_url": expert.url, "price": 0},
+        ) as gateway,
     ):
         answers = [gateway.chat(headers={"authorization": f"Bearer {one}"}) for one in (key, other)]
         gateway.records(2)

@@ -8,8 +8,8 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import read_experts
-from mildroute.serving.auth.keys import ANYONE, APIClient, KeyStore, add_client
 from mildroute.serving.config import GatewayConfig
+from mildroute.serving.keys import ANYONE, APIClient, KeyStore, add_client
 from mildroute.serving.routing.reload import Reloader
 from mildroute.serving.upstream.pool import ExpertPool
 from tests.serving.fakes import FakeManager, FakePredictor, write_experts
@@ -48,7 +48,7 @@ async def test_a_signal_reads_the_keys_and_the_router_again_and_says_so(
     caplog.set_level(logging.INFO)
     ring = KeyStore.read(file)
     key = add_client(file, "team-b")
-    await Reloader(manager, ring, file, pool).try_reload()  # type: ignore[arg-type]
+    await Reloader(manager, ring, GatewayConfig(keys=file), pool).try_reload()  # type: ignore[arg-type]
     assert ring.find(f"Bearer {key}") == APIClient("team-b")
     assert caplog.messages == [
         "the keys were read again; clients: 2",
@@ -74,7 +74,7 @@ async def test_a_broken_file_is_told_and_the_old_keys_stay(
         file.unlink()
     else:
         file.write_text(content)
-    renewal = Reloader(manager, ring, file, pool)  # type: ignore[arg-type]
+    renewal = Reloader(manager, ring, GatewayConfig(keys=file), pool)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError):
         await renewal.reload_keys()
     await renewal.try_reload()
@@ -87,5 +87,5 @@ async def test_a_gateway_without_keys_goes_on_without(
     manager: TryingHolder, pool: ExpertPool
 ) -> None:
     ring = KeyStore()
-    assert await Reloader(manager, ring, None, pool).reload_keys() is None  # type: ignore[arg-type]
+    assert await Reloader(manager, ring, GatewayConfig(), pool).reload_keys() is None  # type: ignore[arg-type]
     assert ring.find(None) is ANYONE

@@ -17,9 +17,9 @@ from mildroute import TextRouter
 from mildroute.persistence import save_router
 from mildroute.persistence.remote import promote_canary, publish_router, roll_back
 from mildroute.routers.base import named_costs
-from mildroute.serving.auth.keys import KeyStore, add_client
-from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
+from mildroute.serving.keys import KeyStore, add_client
+from mildroute.serving.limits import LocalLimits
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.reload import Canary, PredictorManager
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says
@@ -245,14 +245,14 @@ def test_a_price_is_the_new_one_in_the_bill_and_in_the_reservation(
 ) -> None:
     """An answer has two tokens."""
     key = add_client(home / "keys.yaml", "team-a", dollars_per_day=100.0)
-    given = {"key_store": KeyStore.read(home / "keys.yaml"), "usage_limiter": UsageLimiter()}
-    write_experts(Path("experts.yaml"), small=priced(expert, 1.0), large=expert.url)
+    given = {"key_store": KeyStore.read(home / "keys.yaml"), "limits": LocalLimits()}
+    write_experts(Path("experts.yaml"), small=priced(expert, 1.0), large=priced(expert, 0.0))
     metrics = GatewayMetrics()
     with running(
         SETTINGS,
         services={**given, "metrics": metrics},
         small=priced(expert, 1.0),
-        large=expert.url,
+        large=priced(expert, 0.0),
     ) as gateway:
         mine = {"authorization": f"Bearer {key}"}
         assert gateway.chat(headers=mine, max_tokens=10).status_code == 200
@@ -265,7 +265,7 @@ def test_a_price_is_the_new_one_in_the_bill_and_in_the_reservation(
         assert [record.baseline_cost_usd for record in records] == [2.0, 18.0]
         assert value(gateway, "router_info", digest="", baseline="large") == 1
         # 90 dollars are left, and ten tokens of the large one cost as much.
-        until(lambda: gateway.services.usage_limiter.spent(given["key_store"].clients[0]) == 10.0)
+        until(lambda: gateway.services.limits.spent("team-a") == 10.0)
         assert gateway.chat(headers=mine, max_tokens=10).status_code == 200
         answer = gateway.chat(headers=mine, max_tokens=10)
         assert answer.json()["error"]["code"] == "insufficient_quota"

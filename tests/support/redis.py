@@ -71,3 +71,10 @@ class RedisServer:
     def resume(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
+
+    def cli(self, *command: str) -> None:
+        """Send one command, and wait for its reply."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as link:
+            parts = "".join(f"${len(part)}\r\n{part}\r\n" for part in command)
+            link.sendall(f"*{len(command)}\r\n{parts}".encode())
+            assert link.recv(100).startswith(b"+OK")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mildroute.learning.trail import State, Store, Trail
-from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import FailoverConfig, GatewayConfig, PageConfig
+from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from tests.experts.hostile_server import HostileServer, says, status
 from tests.serving.fakes import FakePredictor
 from tests.serving.records import record

@@ -18,7 +18,7 @@ from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
 from mildroute.cli.learn import learn_from_log, rollout
-from mildroute.cli.logs import costs, log, spend
+from mildroute.cli.logs import costs
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError
@@ -72,9 +72,7 @@ app.command("learn")(learn_from_log)
 app.command("demo")(run_demo)
 app.add_typer(costs)
 app.add_typer(keys)
-app.add_typer(log)
 app.add_typer(rollout)
-app.add_typer(spend)
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,7 +21,7 @@ from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
     from mildroute.serving.config import GatewayConfig
-    from mildroute.serving.store import RedisStore
+    from mildroute.serving.limits import RedisLimits
 
 __all__ = ["serve_router"]
 
@@ -47,11 +47,7 @@ _AdminHost = Annotated[
 ]
 
 _Keys = Annotated[
-    str | None,
-    typer.Option(
-        help="Client key file, or the URL of a key database; see mildroute keys.",
-        metavar="keys.yaml",
-    ),
+    Path | None, typer.Option(help="Client key file; see mildroute keys.", metavar="keys.yaml")
 ]
 _NoKeys = Annotated[
     bool,
@@ -132,15 +128,18 @@ def serve_router(
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
+    is_public = no_keys and not _is_loopback(host)
     if check:
         _check_ports(host, port, chosen, listen=False)
         _check_files(router, experts, chosen, traces=traces)
         return
     _check_ports(host, port, chosen)
     if workers == 1:
-        _serve(router, experts, chosen, host, port, traces=traces)
+        _serve(router, experts, chosen, host, port, traces=traces, is_public=is_public)
     else:
-        _serve_workers(router, experts, chosen, host, port, workers, traces=traces)
+        _serve_workers(
+            router, experts, chosen, host, port, workers, traces=traces, is_public=is_public
+        )
 
 
 def _check_files(
@@ -149,6 +148,7 @@ def _check_files(
     """Load what a gateway loads, without touching the ports and logs of one that runs."""
     from mildroute.serving.app import create_app
     from mildroute.serving.factory import load_gateway
+    from mildroute.serving.limits import RedisLimits
 
     _check_log(settings.log.folder)
     with tempfile.TemporaryDirectory() as scratch:
@@ -167,26 +167,25 @@ def _check_files(
             "--check needs a stored router if ROUTER is given, got nothing at that place; fit"
             " one, or leave ROUTER out to pass requests through."
         )
-    if services.leases is not None:
-        asyncio.run(_check_store(services.leases.store))
+    if isinstance(services.limits, RedisLimits):
+        asyncio.run(_check_store(services.limits))
     chooser = "no router" if found is None else f"router {found.digest}"
     clients = "no client keys" if settings.keys is None else f"{len(services.key_store)} clients"
     typer.echo(f"ok: {len(services.experts.experts)} experts, {chooser}, {clients}")
 
 
-async def _check_store(store: RedisStore) -> None:
-    """Refuse a store that responds and cannot be used; one that is away may only be away here."""
-    await store.check_access()
-    if not store.is_available:
+async def _check_store(limits: RedisLimits) -> None:
+    """Refuse a store that responds and cannot be used; one may be unreachable from here alone."""
+    if not await limits.check_access():
         typer.echo(
-            "note: the store does not respond; until it does, store.on_failure applies", err=True
+            "note: the store does not respond; until it does, on_store_failure applies", err=True
         )
-    await store.close()
+    await limits.close()
 
 
 def _check_log(folder: Path | None) -> None:
     """Refuse a log that could not be written or resumed; nothing is made."""
-    from mildroute.serving.observability.decision_log import DECISIONS, SpendLedger
+    from mildroute.serving.observability.decision_log import DECISIONS, dollars_of_today
 
     if folder is None:
         return
@@ -200,7 +199,7 @@ def _check_log(folder: Path | None) -> None:
             f"the log needs a folder that can be read and written, got {str(path)!r}; give another"
             " --log."
         )
-    SpendLedger.resume(folder, time.time())
+    dollars_of_today(folder, time.time())
 
 
 def _serve(
@@ -211,6 +210,7 @@ def _serve(
     port: int,
     *,
     traces: bool,
+    is_public: bool,
 ) -> None:
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.observability.logs import log_to_stderr
@@ -218,6 +218,7 @@ def _serve(
 
     with log_to_stderr(settings.logging):
         services = load_gateway(router, experts, settings, traces=traces)
+        services = dataclasses.replace(services, is_public=is_public)
         count = len(services.experts.experts)
         serve(services, host, port, partial(_announce, settings, count))
 
@@ -231,6 +232,7 @@ def _serve_workers(
     workers: int,
     *,
     traces: bool,
+    is_public: bool,
 ) -> None:
     from mildroute.serving.observability.logs import log_to_stderr
     from mildroute.serving.workers import serve_workers
@@ -245,6 +247,7 @@ def _serve_workers(
             workers=workers,
             announce=partial(_announce, settings),
             traces=traces,
+            is_public=is_public,
         )
 
 
@@ -286,12 +289,15 @@ def _settings(
     return found
 
 
-def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
+def _is_loopback(host: str) -> bool:
     try:
-        is_private = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        is_private = False
-    if not is_private and settings.keys is None and not open_to_all:
+        return False
+
+
+def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
+    if not _is_loopback(host) and settings.keys is None and not open_to_all:
         raise ArgumentError(
             f"a gateway that others can reach needs client keys, got none for {host!r}; make them"
             " with mildroute keys new and give --keys, or add --no-keys if something before it"

@@ -21,13 +21,10 @@ from mildroute.serving.api.completions import CompletionsEndpoint
 from mildroute.serving.api.dashboard import Dashboard
 from mildroute.serving.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.serving.api.route import RouteEndpoint
-from mildroute.serving.auth.keys import AdminAuth, KeyStore
-from mildroute.serving.auth.leases import LeasedBudgets
-from mildroute.serving.auth.limits import Authenticator, LocalBudgets, UsageLimiter
+from mildroute.serving.authentication import AdminAuth, Authenticator
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.idempotency import IdempotencyCache
 from mildroute.serving.http.request import (
     Endpoint,
     Handler,
@@ -36,7 +33,10 @@ from mildroute.serving.http.request import (
     Request,
     Scope,
     Send,
+    check_local,
 )
+from mildroute.serving.keys import KeyStore
+from mildroute.serving.limits import Limits, LocalLimits
 from mildroute.serving.observability.decision_log import DecisionLog
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
@@ -46,8 +46,7 @@ from mildroute.serving.routing.decider import Decider, ExplorationBudget, Sessio
 from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.sampling import Sampler
 from mildroute.serving.upstream.failover import Failover
-from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
-from mildroute.serving.upstream.usage import ResponseIdCodec
+from mildroute.serving.upstream.pool import ExpertPool, check_prices
 
 __all__ = ["Gateway", "GatewayServices", "create_app", "openapi_schema"]
 
@@ -78,14 +77,14 @@ class GatewayServices:
         experts: That can be called.
         manager: Holds the router.
         key_store: Clients that may call; by default every client may.
-        usage_limiter: Rate limits and budgets of clients.
-        leases: What the limiter borrows of limits that gateways share, or none.
+        limits: Rate limits and budgets of clients.
         log: The decision log, or none.
         feedback: Log of scores, or none: then the gateway takes none.
         metrics: Of this gateway.
         tracing: Starts traces; by default only if the process has set a provider.
         shadow: Holds a second router, whose choice is only logged, or none.
         sampler: Sends a share of requests to the other experts, too, or none.
+        is_public: Whether a gateway without keys may be called under any host.
         clock: Seconds that only grow.
         now: Seconds since 1970.
         random: A number from 0 to just below 1, evenly spread.
@@ -101,14 +100,14 @@ class GatewayServices:
     experts: ExpertFile
     manager: PredictorManager
     key_store: KeyStore = field(default_factory=KeyStore)
-    usage_limiter: UsageLimiter = field(default_factory=UsageLimiter)
-    leases: LeasedBudgets | None = None
+    limits: Limits = field(default_factory=LocalLimits)
     log: DecisionLog | None = None
     feedback: FeedbackLog | None = None
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     tracing: Tracing = field(default_factory=Tracing)
     shadow: PredictorManager | None = None
     sampler: Sampler | None = None
+    is_public: bool = False
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     random: Callable[[], float] = random.random
@@ -144,18 +143,17 @@ class Gateway:
         self.limiter = InFlightLimiter(
             config.limits.max_in_flight, config.limits.max_bytes_in_flight
         )
-        self.pool = ExpertPool(services.experts, config, services.clock, metrics, services.leases)
-        self.reloader = Reloader(
-            services.manager, services.key_store, config.keys, self.pool, metrics
-        )
+        self.pool = ExpertPool(services.experts, config, services.clock, metrics)
+        has_budgets = services.key_store.has_budgets
+        check_prices(self.pool.callable.values(), config, has_budgets=has_budgets)
+        self.reloader = Reloader(services.manager, services.key_store, config, self.pool, metrics)
         self.admin: ASGIApp | None = None
         self._app = self._build_apps()
         metrics.watch(
             in_flight=lambda: float(self.limiter.in_flight),
             circuits=self.pool.circuits,
             experts=self.pool.connections,
-            budgets=services.usage_limiter.budgets,
-            keys_age=lambda: services.key_store.age,
+            budgets=services.limits.budgets,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -187,28 +185,20 @@ class Gateway:
         services = self._services
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
-        leases = services.leases
-        hints = None
-        if leases is not None:
-            await leases.store.start()
-            await leases.start()
-            hints = asyncio.create_task(CircuitHints(self.pool, leases.store).run())
-        services.key_store.start()
+        await services.limits.start()
+        keys = asyncio.create_task(self.reloader.watch_keys())
         if services.sampler is not None:
             services.sampler.start()
         try:
             yield
         finally:
             lag.stop()
-            services.key_store.stop()
+            keys.cancel()
             self.begin_drain()
             await self.drained()
             if services.sampler is not None:
                 await services.sampler.stop()
-            if leases is not None and hints is not None:
-                hints.cancel()
-                await leases.close()
-                await leases.store.close()
+            await services.limits.close()
             self.pool.close()
             for log in (services.log, services.feedback):
                 if log is not None:
@@ -217,9 +207,7 @@ class Gateway:
     def _build_apps(self) -> ASGIApp:
         """Build the application of clients, and that of the admin port if there is one."""
         services, config = self._services, self._services.config
-        authenticator = Authenticator(
-            services.key_store, services.usage_limiter, self.limiter, services.now
-        )
+        authenticator = Authenticator(services.key_store, services.limits, self.limiter)
         management = ManagementEndpoints(
             authenticator,
             services.manager,
@@ -243,7 +231,7 @@ class Gateway:
         operator: _Handlers = {"/metrics": {"GET": management.metrics}}
         admin_auth = _admin_auth(config.admin_key_env)
         if admin_auth is not None:
-            operator |= AdminEndpoints(self.reloader, admin_auth, config).handlers()
+            operator |= AdminEndpoints(self.reloader, admin_auth).handlers()
         dashboard = self._build_dashboard(admin_auth)
         if dashboard is not None:
             operator |= dashboard.handlers()
@@ -289,12 +277,12 @@ class Gateway:
             for path, methods in handlers.items()
         ]
         router = Router(routes, redirect_slashes=False, default=self._not_found, lifespan=lifespan)
-        return AccessLog(router) if config.logging.access else router
+        guarded = _LocalGuard(router, self._services)
+        return AccessLog(guarded) if config.logging.access else guarded
 
     def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
         """Endpoints that decide."""
         services, config = self._services, self._services.config
-        store = None if services.leases is None else services.leases.store
         recorder = RequestRecorder(
             services.log,
             services.metrics,
@@ -304,7 +292,7 @@ class Gateway:
             now=services.now,
             ids=None if services.feedback is None else services.feedback.ids,
         )
-        decider = self._build_decider(SessionAffinity(config.routing, services.clock, store))
+        decider = self._build_decider(SessionAffinity(config.routing, services.clock))
         failover = Failover(
             self.pool,
             config.failover,
@@ -312,7 +300,6 @@ class Gateway:
             clock=services.clock,
             now=services.now,
         )
-        id_key = config.routing.response_id_key_env or config.admin_key_env
         completions = CompletionsEndpoint(
             authenticator,
             decider,
@@ -320,10 +307,6 @@ class Gateway:
             failover,
             recorder,
             config,
-            ResponseIdCodec(None if id_key is None else Secret(id_key)),
-            IdempotencyCache(
-                config.idempotency, store, services.metrics.record_replay, services.clock
-            ),
             services.sampler,
         )
         if services.sampler is not None:
@@ -336,8 +319,7 @@ class Gateway:
 
     def _build_decider(self, affinity: SessionAffinity) -> Decider:
         services, routing = self._services, self._services.config.routing
-        budgets = services.leases or LocalBudgets(services.clock)
-        exploration = ExplorationBudget(routing.exploration, budgets, services.now)
+        exploration = ExplorationBudget(routing.exploration, services.now)
         services.metrics.watch(exploration=lambda: exploration.left)
         return Decider(
             services.manager,
@@ -356,6 +338,26 @@ class Gateway:
         error = APIError(404, "this path is not served; see /openapi.json for those that are.")
         self._services.metrics.record_rejection(error.status, error.code)
         await Request(scope, receive, send).send_error(error)
+
+
+class _LocalGuard:
+    """Refuses requests of websites on every path of a gateway without keys."""
+
+    def __init__(self, app: ASGIApp, services: GatewayServices) -> None:
+        self.app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services = self._services
+        if scope["type"] == "http" and services.key_store.is_open and not services.is_public:
+            request = Request(scope, receive, send)
+            try:
+                check_local(request)
+            except APIError as error:
+                services.metrics.record_rejection(error.status, error.code)
+                await request.send_error(error)
+                return
+        await self.app(scope, receive, send)
 
 
 def create_app(services: GatewayServices) -> Gateway:

@@ -17,7 +17,6 @@ from mildroute.routers.frontier.target import HIGHEST_QUALITY, Target, TargetKin
 
 __all__ = [
     "AUTO_MODEL",
-    "ON_FAILURE",
     "TARGETS",
     "CircuitBreakerConfig",
     "DecisionLogConfig",
@@ -25,7 +24,6 @@ __all__ = [
     "ExplorationConfig",
     "FailoverConfig",
     "GatewayConfig",
-    "IdempotencyConfig",
     "LoggingConfig",
     "PageConfig",
     "RequestLimits",
@@ -57,8 +55,8 @@ class ExplorationConfig:
         gamma: How strongly ``gap`` favors the best experts. An expert that is not the best raises
             the expected cost of a request by less than 1 / ``gamma``.
         max_dollars_per_day: Dollars per UTC day that drawn experts may be expected to charge beyond
-            the router's choices, or none for no limit. If what is left for the day does not cover
-            the most expensive expert that could be drawn, none is drawn.
+            the router's choices, in each process, or none for no limit. If what is left for the day
+            does not cover the most expensive expert that could be drawn, none is drawn.
         min_quality: An expert is not drawn if its expected score is below this fraction of the
             highest.
     """
@@ -94,9 +92,6 @@ class RoutingConfig:
             ``{quality: 0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``.
         routes: Additional names under ``model`` that are routed, each with its target in the same
             form, or none.
-        response_id_key_env: Environment variable of the key that encrypts the expert in response
-            ids, the same in every replica; by default derived from the key for ``/admin``. With
-            neither, clients could forge such ids.
         stream_looks: How a cascade handles streaming requests: ``route`` chooses an expert without
             a look, ``hold`` holds the answer back until it is complete and has been looked at,
             ``first`` looks at the beginning of the answer if the router was fitted on beginnings
@@ -117,7 +112,6 @@ class RoutingConfig:
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
-    response_id_key_env: str | None = None
     stream_looks: Literal["route", "hold", "first"] = "route"
     stream_keep_alive: float = 10.0
 
@@ -274,7 +268,7 @@ class SamplingConfig:
             are excluded if they name their expert, have tools or images, request several choices,
             exceed 64 KiB or have the header ``x-mildroute-sampling`` with any value but ``on``.
         max_dollars_per_day: Dollars per UTC day that sampled calls and their judging may cost;
-            required. Gateways share it through the store, or through the folder of the log.
+            required. Gateways with the same folder of the log share it.
         judge: Name of the judge, as ``mildroute collect --judge`` takes it; one that needs no
             reference, such as ``graded``.
         judge_settings: Settings of the judge; ``expert`` names the expert to call, from
@@ -311,25 +305,6 @@ class LoggingConfig:
 
 
 @dataclass(frozen=True)
-class IdempotencyConfig:
-    """Responses that are kept for requests with the header ``Idempotency-Key``.
-
-    Args:
-        ttl: Seconds for which a response is kept; 0 to ignore the header.
-        max_keys: Maximum number of responses that a process keeps; beyond this, it drops the
-            oldest.
-        max_bytes: Maximum bytes of these responses; one larger than an eighth of this is not kept.
-        max_stored_bytes: Maximum bytes of a response that is also kept in the store, for the other
-            gateways; 0 to write no text to the store.
-    """
-
-    ttl: float = 3600.0
-    max_keys: int = 10_000
-    max_bytes: int = 64 << 20
-    max_stored_bytes: int = 256 << 10
-
-
-@dataclass(frozen=True)
 class PageConfig:
     """The page in the browser, at ``/``, and its figures, at ``/status``.
 
@@ -344,34 +319,20 @@ class PageConfig:
     learning: str | Path | None = None
 
 
-OnFailure = Literal["share", "closed", "open"]
-ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
-
-
 @dataclass(frozen=True)
 class StoreConfig:
-    """Redis or Valkey server that several gateways share, so that their limits hold together.
+    """Redis or Valkey server that several gateways share, so that the limits of keys hold together.
 
     Args:
         url: Address, such as ``redis://host:6379/0``, or ``rediss://`` with TLS; with none, each
             process has its own limits. ``store: redis://host`` sets it alone.
         password_env: Environment variable of its password, or none.
         prefix: Prefix of the names of all entries; gateways with the same prefix share them.
-        on_failure: How limits apply while the store is unavailable and a gateway has spent what it
-            borrowed: ``share`` continues with what is left, divided by the number of gateways,
-            ``closed`` rejects with 503, ``open`` admits all requests.
-        lease_ttl: Seconds after which what a gateway has borrowed returns to the others if the
-            gateway does not renew it.
-        replicas: Number of gateways that share the store, for a gateway that has not reached it
-            since startup.
     """
 
     url: str | None = None
     password_env: str | None = None
     prefix: str = "mildroute"
-    on_failure: OnFailure = "share"
-    lease_ttl: float = 60.0
-    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -388,14 +349,11 @@ class GatewayConfig:
         sampling: Requests that are also sent to the other experts and judged.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
-        idempotency: Responses that are kept for requests with the header ``Idempotency-Key``.
+        on_store_failure: How requests of keys with limits are treated while the store is
+            unreachable: ``closed`` rejects them with 503, ``open`` admits them.
         page: The page in the browser.
-        keys: File of hashed client keys, which is reloaded with the router, or the URL of their
-            database, ``sqlite:///keys.db`` or ``postgresql://host/name``. With none, every client
+        keys: File of hashed client keys, which is reloaded when it changes. With none, every client
             that can reach the gateway may use it.
-        keys_interval: Seconds between checks of the key database.
-        keys_cache: Folder for snapshots of that database; by default ``mildroute/keys`` in the
-            user's cache folder.
         admin_key_env: Environment variable of the key for ``/admin``, or none to disable
             ``/admin``.
         admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not served on the
@@ -427,11 +385,9 @@ class GatewayConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
-    idempotency: IdempotencyConfig = field(default_factory=IdempotencyConfig)
+    on_store_failure: Literal["closed", "open"] = "closed"
     page: PageConfig = field(default_factory=PageConfig)
-    keys: str | Path | None = None
-    keys_interval: float = 2.0
-    keys_cache: Path | None = None
+    keys: Path | None = None
     admin_key_env: str | None = None
     admin_port: int | None = None
     admin_host: str = "127.0.0.1"
@@ -451,8 +407,6 @@ _MAY_BE_ZERO = {
     "min_quality",
     "switch_threshold",
     "cache_size",
-    "ttl",
-    "max_stored_bytes",
 }
 _AT_MOST = {
     **dict.fromkeys(("rate", "min_quality", "failure_rate", "switch_threshold"), 1),
@@ -627,10 +581,7 @@ def _build(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:
 
 
 def _located(folder: Path, value: str) -> str | Path:
-    """A path relative to the folder, also in the URL of an SQLite file; other URLs as they are."""
-    scheme, mark, path = value.partition(":///")
-    if mark and scheme == "sqlite":
-        return f"sqlite:///{(folder / path).absolute()}"
+    """A path relative to the folder; URLs as they are."""
     return value if "://" in value else folder / value
 
 

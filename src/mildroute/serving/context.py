@@ -12,13 +12,12 @@ from collections.abc import Callable
 from time import perf_counter
 from urllib.parse import quote
 
-from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import NOTHING, Charge, Reservation
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
-from mildroute.serving.http.idempotency import IdempotentRequest
 from mildroute.serving.http.request import Header, Request
+from mildroute.serving.keys import APIClient
+from mildroute.serving.limits import Reservation
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.feedback import DecisionIds
 from mildroute.serving.observability.logs import LogThrottle, log_event
@@ -72,13 +71,12 @@ class RequestContext:
         status: That the client saw; 499 until it has seen one.
         tokens: Of the request and the response.
         cached_tokens: Those of the request that came from the expert's prompt cache.
-        lost: What calls may have taken that were given up because they took too long: it counts in
-            the budgets of keys, and in no bill.
+        lost_dollars: What calls may have cost that were given up because they took too long: it
+            counts in the budgets of keys, and in no bill.
         reservation: What is held in the client's budgets until it has ended, or none.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
         bytes_out: Of the body of the response, as far as it was sent.
-        idempotent: Records its response, if it has an idempotency key.
         answer: Bytes of the response as its expert sent them, if it is to be sampled, else none.
     """
 
@@ -92,8 +90,7 @@ class RequestContext:
         "decided",
         "decision_id",
         "first_byte",
-        "idempotent",
-        "lost",
+        "lost_dollars",
         "parsed",
         "request_id",
         "reservation",
@@ -131,12 +128,11 @@ class RequestContext:
         self.status = CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
         self.cached_tokens = 0
-        self.lost = NOTHING
+        self.lost_dollars = 0.0
         self.reservation: Reservation | None = None
         self.span: RequestSpan | None = None
         self.trace_id = ""
         self.bytes_out = 0
-        self.idempotent: IdempotentRequest | None = None
         self.answer: bytearray | None = None
 
     @property
@@ -150,10 +146,9 @@ class RequestContext:
         return sum([call.cost_usd for call in self.attempts.calls], 0.0)
 
     @property
-    def charge(self) -> Charge:
-        """What all calls have taken, or may have."""
-        tokens = sum([sum(call.tokens) for call in self.attempts.calls])
-        return Charge(self.cost_usd + self.lost.dollars, tokens + self.lost.tokens)
+    def charge(self) -> float:
+        """What all calls have cost, or may have."""
+        return self.cost_usd + self.lost_dollars
 
     @property
     def coin_key(self) -> str:
@@ -269,7 +264,6 @@ class RequestContext:
             target="" if routing.target is None else describe_target(routing.target),
             first_choice=routing.first_choice,
             trace_id=self.trace_id,
-            team="" if self.client.team is None else self.client.team.name,
             look=decision.look,
         )
 

@@ -11,12 +11,10 @@ from mildroute.exceptions import ArtifactError
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.routers.frontier.target import Target
 from mildroute.serving.app import GatewayServices
-from mildroute.serving.auth.database import is_database_url
-from mildroute.serving.auth.keys import KeyStore
-from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets
-from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import GatewayConfig, target_from_setting
-from mildroute.serving.observability.decision_log import DecisionLog, SpendLedger
+from mildroute.serving.keys import KeyStore
+from mildroute.serving.limits import Limits, LocalLimits, RedisLimits
+from mildroute.serving.observability.decision_log import DecisionLog, dollars_of_today
 from mildroute.serving.observability.drift import Drift
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import log_event
@@ -24,8 +22,7 @@ from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import Tracing, otlp_provider
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
-from mildroute.serving.sampling import RESERVE, load_sampler
-from mildroute.serving.store import RedisStore
+from mildroute.serving.sampling import load_sampler
 from mildroute.serving.upstream.pool import CALLABLE_KINDS
 
 __all__ = ["load_gateway"]
@@ -72,15 +69,13 @@ def load_gateway(
         _announce_passthrough(config, file, router)
     if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
         log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
-    leases = _leases(config, metrics)
-    sampler = load_sampler(config, file, metrics, None if leases is None else leases.store)
+    sampler = load_sampler(config, file, metrics)
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
     shadow = _shadow(config, names, encoder_socket)
     folder = config.log.folder
-    key_store = _key_store(config)
-    ledger = None if folder is None else SpendLedger.resume(folder, time.time())
-    usage_limiter = UsageLimiter(None if ledger is None else ledger.spent, budgets=leases)
-    log = None if folder is None else DecisionLog(config.log, ledger)
+    key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
+    limits = _limits(config, key_store, metrics)
+    log = None if folder is None else DecisionLog(config.log)
     feedback = None if folder is None else FeedbackLog(config.log)
     logs = {
         "decisions": log,
@@ -93,8 +88,7 @@ def load_gateway(
         file,
         manager,
         key_store=key_store,
-        usage_limiter=usage_limiter,
-        leases=leases,
+        limits=limits,
         log=log,
         feedback=feedback,
         metrics=metrics,
@@ -156,24 +150,19 @@ def _announce_passthrough(
     )
 
 
-def _leases(config: GatewayConfig, metrics: GatewayMetrics) -> LeasedBudgets | None:
-    """Limits that are shared through a store, if there is one."""
-    if config.store.url is None:
-        return None
-    store = RedisStore(config.store, (*SCRIPTS, RESERVE), metrics.record_store_call)
-    metrics.watch(store=lambda: store.is_available)
-    return LeasedBudgets(store)
+def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics) -> Limits:
+    """The limits of keys: shared through a store, or those of this process.
 
-
-def _key_store(config: GatewayConfig) -> KeyStore:
-    if config.keys is None:
-        return KeyStore()
-    if not is_database_url(config.keys):
-        return KeyStore.read(config.keys)
-    from mildroute.serving.auth.database_store import DatabaseKeyStore
-
-    url = str(config.keys)
-    return DatabaseKeyStore(url, interval=config.keys_interval, cache=config.keys_cache)
+    Those of a process continue from what the decision log says of today.
+    """
+    if config.store.url is not None:
+        shared = RedisLimits(config.store, config.on_store_failure, metrics.record_store_call)
+        metrics.watch(store=lambda: shared.is_available)
+        return shared
+    folder = config.log.folder
+    if folder is None or not key_store.has_budgets:
+        return LocalLimits()
+    return LocalLimits(dollars_of_today(folder, time.time()))
 
 
 def _canary_share(manager: PredictorManager) -> dict[str, float]:

@@ -25,22 +25,21 @@ from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert
 from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.judges.base import Judge
 from mildroute.judges.registry import judge_from_config
-from mildroute.serving.auth.limits import ROUNDING, start_of_day
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext
 from mildroute.serving.http.body import LARGE_BODY, ParsedRequest, parse_request
 from mildroute.serving.http.prompt import text_of
 from mildroute.serving.http.request import Request, forward_request_headers
+from mildroute.serving.limits import ROUNDING, start_of_day
 from mildroute.serving.observability.feedback import SampleLog, has_enough_samples
 from mildroute.serving.observability.logs import log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
-from mildroute.serving.store import RedisStore, Script, StoreError
 from mildroute.serving.upstream._http1 import UpstreamError
 from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import AttemptLog, Failover
 from mildroute.serving.upstream.pool import CALLABLE_KINDS, ExpertPool, UpstreamExpert
 
-__all__ = ["OPT_OUT", "RESERVE", "Sampler", "load_sampler"]
+__all__ = ["OPT_OUT", "Sampler", "load_sampler"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -150,57 +149,6 @@ class FileBudget:
         if not (math.isfinite(day) and 0 <= dollars < math.inf):
             raise ValueError(f"{self._path.name} must have a day and dollars of 0 or more")
         return day, dollars
-
-
-RESERVE = Script(
-    "reserve",
-    """
-local day = math.floor(redis.call('TIME')[1] / 86400)
-local found = redis.call('HMGET', KEYS[1], 'day', 'dollars')
-local spent = tonumber(found[1]) == day and tonumber(found[2]) or 0
-local dollars, limit, held_on = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local function text(number) return string.format('%.17g', number) end
-if held_on < 0 and dollars > limit - spent + 1e-9 then return {-1, text(limit - spent)} end
-if held_on < 0 or held_on == day then
-  spent = spent + dollars
-  redis.call('HSET', KEYS[1], 'day', day, 'dollars', text(spent))
-  redis.call('EXPIRE', KEYS[1], 172800)
-end
-return {day, text(limit - spent)}
-""",
-)
-
-
-class StoreBudget:
-    """Dollars of a day in the store, which all gateways share; without it nothing is sampled."""
-
-    def __init__(self, store: RedisStore, limit: float) -> None:
-        self._store = store
-        self._limit = limit
-        self.left = math.nan
-
-    async def reserve(self, dollars: float) -> Reserved | None:
-        try:
-            day = await self._run(dollars, -1)
-        except StoreError:
-            # It may have been counted: then so much less is sampled today.
-            return None
-        return None if day < 0 else Reserved(dollars, day)
-
-    async def settle(self, held: Reserved, dollars: float) -> None:
-        try:
-            await self._run(dollars - held.dollars, int(held.day))
-        except StoreError:
-            log_event(_LOG, logging.WARNING, "sampling cannot count dollars", error="no store")
-
-    async def _run(self, dollars: float, held_on: int) -> int:
-        values = [dollars, self._limit, held_on]
-        key = self._store.key("sampling")
-        reply = await self._store.run(RESERVE, [key], values, in_background=True)
-        with self._store.reading():
-            day, left = int(reply[0]), float(reply[1])
-        self.left = left
-        return day
 
 
 class MeteredExpert(Expert):
@@ -553,7 +501,7 @@ def _question(parsed: ParsedRequest) -> str:
 
 
 def load_sampler(
-    config: GatewayConfig, file: ExpertFile, metrics: GatewayMetrics, store: RedisStore | None
+    config: GatewayConfig, file: ExpertFile, metrics: GatewayMetrics
 ) -> Sampler | None:
     """The sampler of a gateway, or none; an ArgumentError if it could not do its work."""
     sampling, folder = config.sampling, config.log.folder
@@ -573,7 +521,7 @@ def load_sampler(
             "sampling needs two experts or more that the gateway can call, got"
             f" {', '.join(unknown or names) or 'none'}; known: {', '.join(names)}."
         )
-    budget = FileBudget(folder / _STATE, limit) if store is None else StoreBudget(store, limit)
+    budget = FileBudget(folder / _STATE, limit)
 
     def build(spec: ExpertSpec) -> Expert:
         return MeteredExpert(build_expert(spec), budget)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from mildroute.exceptions import MissingExtraError
 from mildroute.serving.app import Gateway, GatewayServices, create_app
 from mildroute.serving.config import GatewayConfig, RequestLimits
+from mildroute.serving.limits import RedisLimits
 from mildroute.serving.observability.logs import LogThrottle
 
 __all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
@@ -373,6 +374,8 @@ def _uvicorn_config(
         access_log=False,
         log_config=None,
         server_header=False,
+        # Any caller on this machine could forge its address, and none needs to.
+        proxy_headers=False,
         log_level="warning",
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(drain_timeout)),
@@ -425,8 +428,8 @@ async def _serve(
     if attach is not None:
         await attach(gateway)
     config = services.config
-    if services.leases is not None:
-        await services.leases.store.check_access()
+    if isinstance(services.limits, RedisLimits):
+        await services.limits.check_access()
     loop = asyncio.get_running_loop()
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     _reload_on_hangup(gateway, loop)

@@ -144,6 +144,7 @@ class _Job:
     addresses: tuple[tuple[int, Any], ...]
     admin_addresses: tuple[tuple[int, Any], ...]
     encoder_socket: str | None
+    is_public: bool
 
 
 def serve_workers(
@@ -156,6 +157,7 @@ def serve_workers(
     workers: int,
     announce: Callable[[int, str], None],
     traces: bool = False,
+    is_public: bool = False,
 ) -> None:
     """Serve with several processes until SIGINT or SIGTERM, which all of them are told.
 
@@ -172,6 +174,7 @@ def serve_workers(
         workers: Their number.
         announce: Called with the number of experts and the base URL once all of them listen.
         traces: Whether spans are sent.
+        is_public: Whether a gateway without keys may be called under any host.
 
     Raises:
         ArgumentError: The first worker cannot start, or the system cannot share a port.
@@ -190,7 +193,7 @@ def serve_workers(
         with _encoder_listener(config) as listener:
             path = None if listener is None else listener.getsockname()
             addresses = (_names_of(reserved), _names_of(admin))
-            job = _Job(router, experts, config, traces, host, *addresses, path)
+            job = _Job(router, experts, config, traces, host, *addresses, path, is_public)
             supervisor = _Supervisor(job, workers, announce, listener)
             asyncio.run(supervisor.run())
     finally:
@@ -298,6 +301,7 @@ def _run_worker(job: _Job, link: socket.socket) -> None:
                 traces=job.traces,
                 encoder_socket=job.encoder_socket,
             )
+            services = replace(services, is_public=job.is_public)
             worker = _Worker(link, services.metrics, len(services.experts.experts))
             # Any worker answers on the admin port for all, and the last to drain continues with it.
             serve(

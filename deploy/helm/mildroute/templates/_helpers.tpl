@@ -28,10 +28,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (not (include "mildroute.autoscales" .)) (le (int .Values.replicaCount) 1) }}true{{ end }}
 {{- end }}
 
-{{- /* The section "store" of gateway.yaml. A gateway that has not reached the store yet takes its n-th part of the limits, n being the most pods there may be. */}}
+{{- /* The section "store" of gateway.yaml. */}}
 {{- define "mildroute.store" -}}
-{{- $replicas := ternary .Values.autoscaling.maxReplicas .Values.replicaCount (eq "true" (include "mildroute.autoscales" .)) | int }}
 {{- $own := dict "url" .Values.store.url }}
 {{- if .Values.store.passwordSecret }}{{ $_ := set $own "password_env" "STORE_PASSWORD" }}{{ end }}
-{{- mergeOverwrite (dict "replicas" (max 1 $replicas)) (.Values.store.settings | default dict) $own | toYaml }}
+{{- mergeOverwrite (.Values.store.settings | default dict) $own | toYaml }}
 {{- end }}

@@ -13,12 +13,11 @@ from typing import Any
 
 from mildroute.experts.anthropic import MessageStream, message_error
 from mildroute.experts.base import answer_logprob, answer_text
-from mildroute.serving.auth.limits import Authenticator, Charge, check_model
+from mildroute.serving.authentication import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import DETAILS, RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_messages, parse_request
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.idempotency import IdempotencyCache
 from mildroute.serving.http.prompt import RoutingInput
 from mildroute.serving.http.request import (
     ClientDisconnect,
@@ -57,9 +56,10 @@ from mildroute.serving.upstream.failover import (
 )
 from mildroute.serving.upstream.pool import ExpertPool
 from mildroute.serving.upstream.usage import (
-    ResponseIdCodec,
     ResponseIdFilter,
     UsageFilter,
+    decode_response_id,
+    encode_response_id,
     without_logprobs,
 )
 
@@ -109,8 +109,6 @@ class CompletionsEndpoint:
         failover: Failover,
         recorder: RequestRecorder,
         config: GatewayConfig,
-        response_ids: ResponseIdCodec,
-        idempotency: IdempotencyCache,
         sampler: Sampler | None = None,
     ) -> None:
         self._authenticator = authenticator
@@ -118,8 +116,6 @@ class CompletionsEndpoint:
         self._pool = pool
         self._failover = failover
         self._recorder = recorder
-        self._response_ids = response_ids
-        self._idempotency = idempotency
         self._sampler = sampler
         self._limits = config.limits
         self._routing = config.routing
@@ -135,47 +131,20 @@ class CompletionsEndpoint:
             request: Of the client.
         """
         client = self._authenticator.authenticate(request)
-        key = request.header(b"idempotency-key")
-        name = None if key is None else self._idempotency.identify(key, client.name)
-        if name is not None and self._idempotency.has_response(name):
-            # It has been paid for, be it with the last dollar.
-            await self._authenticator.admit_free(client, request)
-        else:
-            await self._authenticator.admit(client, request)
+        self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
         parse = parse_messages if path == "messages" else partial(parse_request, path)
         parsed = await parse_body(body, parse, body, client.name, self._routed)
         check_model(client, parsed.model)
-        parsed = self._with_owner(parsed, client.name)
+        parsed = _with_owner(parsed)
         context = self._recorder.start(client, parsed, arrived)
-        if name is not None:
-            # Another target is another request, though its body is the same.
-            targets = sorted(target_headers(request.headers).items())
-            context.idempotent = await self._idempotency.begin(
-                name, f"{path} {targets}", body, request, is_stream=parsed.is_stream
-            )
-            if context.idempotent is None:
-                return
         try:
             await self._serve(context, request)
         finally:
-            if context.idempotent is not None:
-                context.idempotent.end()
-            self._authenticator.settle(client, context.charge, context.reservation)
+            self._authenticator.settle(context.reservation, context.charge)
         if self._sampler is not None:
             self._sampler.offer(context, request.headers)
-
-    def _with_owner(self, parsed: ParsedRequest, client: str) -> ParsedRequest:
-        """The request with the expert that its previous response is of, if the id tells."""
-        if parsed.previous_id is None:
-            return parsed
-        start, end, encoded = parsed.previous_id
-        found = self._response_ids.decode(encoded, client)
-        if found is None:
-            return parsed
-        response_id, owner = found
-        return replace(parsed, previous_id=(start, end, response_id), owner=owner)
 
     async def _serve(self, context: RequestContext, request: Request) -> None:
         request.watch_disconnect()
@@ -183,7 +152,7 @@ class CompletionsEndpoint:
             self._recorder.trace(context, request)
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
-            await self._reserve(context, request, routing)
+            await self._reserve(context, routing)
             self._recorder.decided(context, routing)
             # A client that leaves now has caused a call that is paid for.
             request.linger(self._limits.disconnect_timeout, context.attempts.abandon)
@@ -236,12 +205,10 @@ class CompletionsEndpoint:
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
         return await self._decider.decide(parsed, target, context.coin_key)
 
-    async def _reserve(
-        self, context: RequestContext, request: Request, routing: RoutingResult
-    ) -> None:
+    async def _reserve(self, context: RequestContext, routing: RoutingResult) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""
         client, parsed, decision = context.client, context.parsed, routing.decision
-        if any(tenant.limits for tenant in client.tenants):
+        if client.has_limits:
             charge = self._pool.max_charge(parsed, decision.order)
             if decision.look and routing.predictor is not None:
                 predictor = routing.predictor
@@ -250,7 +217,7 @@ class CompletionsEndpoint:
                 )
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
             context.reservation = await self._authenticator.reserve(
-                client, request, charge, is_bounded=is_bounded
+                client, charge.dollars, is_bounded=is_bounded
             )
 
     async def _call(self, context: RequestContext, request: Request) -> Attempt | None:
@@ -494,12 +461,9 @@ class CompletionsEndpoint:
         if response.status < 300:
             self._decider.remember(context.parsed.conversation, expert.name)
         if request.has_response:
-            # A stream that was held back: what its headers could not tell stands in comments, and
-            # not in what an idempotency key keeps.
+            # A stream that was held back: what its headers could not tell stands in comments.
             late = b"".join([b": %b: %b\n" % each for each in told])
             await self._send_chunk(late + b"\n", context, request, is_last=False)
-        if context.idempotent is not None:
-            context.idempotent.start(response.status, headers)
         if response.is_complete:
             await self._send_whole(attempt, context, request, headers)
         else:
@@ -519,8 +483,6 @@ class CompletionsEndpoint:
             return
         if _wants_details(request) and response.status < 300 and not response.has_events:
             body = _with_details(body, context.details(has_price=attempt.expert.has_price))
-        if context.idempotent is not None:
-            context.idempotent.write(body, is_last=True)
         if request.is_disconnected:
             return
         context.status = response.status
@@ -589,8 +551,6 @@ class CompletionsEndpoint:
     async def _send_chunk(
         self, chunk: bytes, context: RequestContext, request: Request, *, is_last: bool
     ) -> None:
-        if context.idempotent is not None:
-            context.idempotent.write(chunk, is_last=is_last)
         if request.is_disconnected:
             return
         context.bytes_out += len(chunk)
@@ -613,7 +573,7 @@ class CompletionsEndpoint:
                 call.charge((tokens_in, 0), cost)
             elif call.reason == "timeout" and not (call.status or call.is_charged):
                 most = self._pool.max_charge(context.parsed, (call.expert,))
-                context.lost = Charge(*map(sum, zip(context.lost, most, strict=True)))
+                context.lost_dollars += most.dollars
 
     def _charge_unfinished(self, context: RequestContext) -> None:
         """Charge the most that calls can have cost which ended before they told."""
@@ -661,7 +621,7 @@ class CompletionsEndpoint:
         self, attempt: Attempt, context: RequestContext, request: Request
     ) -> UsageFilter | ResponseIdFilter | MessageFilter:
         """What of a response the client gets otherwise than the expert sent it."""
-        parsed, client, expert = context.parsed, context.client.name, attempt.expert.name
+        parsed, expert = context.parsed, attempt.expert.name
         if parsed.original is not None:
             details = partial(_details, attempt, context) if _wants_details(request) else None
             return MessageFilter(attempt.response, details)
@@ -671,12 +631,12 @@ class CompletionsEndpoint:
             return UsageFilter(
                 is_active=_hides_usage(attempt, context), last_event=event if has_event else None
             )
-        encode = partial(self._response_ids.encode, expert=expert, client=client)
+        encode = partial(encode_response_id, expert=expert)
         previous = None
         if parsed.previous_id is not None and parsed.owner is not None:
             # The expert repeats it as it knows it.
             _, _, response_id = parsed.previous_id
-            sent = self._response_ids.encode(response_id, parsed.owner, client)
+            sent = encode_response_id(response_id, parsed.owner)
             previous = (response_id, sent)
         return ResponseIdFilter(encode, previous)
 
@@ -728,6 +688,24 @@ class MessageFilter:
             said = None
         message = said if type(said) is str else "the expert refused the request."
         return json.dumps(message_error(status, message)).encode()
+
+
+def _with_owner(parsed: ParsedRequest) -> ParsedRequest:
+    """Return the request with the expert that its previous response is of, which the id tells."""
+    if parsed.previous_id is None:
+        return parsed
+    start, end, encoded = parsed.previous_id
+    decoded = decode_response_id(encoded)
+    if decoded is None:
+        message = (
+            "previous_response_id must be the id of a response of this gateway, got another one;"
+            " send the whole conversation."
+        )
+        raise APIError(
+            400, message, code="previous_response_not_found", param="previous_response_id"
+        )
+    response_id, owner = decoded
+    return replace(parsed, previous_id=(start, end, response_id), owner=owner)
 
 
 def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from mildroute import __version__
 from mildroute._files import open_location
 from mildroute.exceptions import MildrouteError
-from mildroute.serving.auth.keys import AdminAuth, KeyStore
+from mildroute.serving.authentication import AdminAuth
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import (
@@ -30,6 +30,7 @@ from mildroute.serving.http.request import (
     is_local,
     shutting_down,
 )
+from mildroute.serving.keys import KeyStore
 from mildroute.serving.observability.metrics import LEVELS, STATES, GatewayMetrics, Snapshot
 from mildroute.serving.routing.policy import REASONS
 from mildroute.serving.routing.predictor import Predictor

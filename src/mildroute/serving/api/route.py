@@ -9,14 +9,14 @@ from time import perf_counter
 from typing import Any
 
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import Authenticator, check_model
+from mildroute.serving.authentication import Authenticator, check_model
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.prompt import RoutingInput
 from mildroute.serving.http.request import Request, parse_body, parse_json
+from mildroute.serving.keys import APIClient
 from mildroute.serving.routing.decider import Decider
 from mildroute.serving.routing.policy import (
     get_request_id,
@@ -52,7 +52,7 @@ class RouteEndpoint:
     async def handle(self, request: Request) -> None:
         """Serve one request."""
         client = self._authenticator.authenticate(request)
-        await self._authenticator.admit(client, request)
+        self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
         document, inputs = await parse_body(
@@ -60,7 +60,7 @@ class RouteEndpoint:
         )
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
-        await self._authenticator.admit_inputs(client, request, len(inputs))
+        await self._authenticator.reserve(client, requests=len(inputs))
         contexts = [
             self._recorder.start(client, parsed, arrived, request_id)
             for parsed, request_id in zip(inputs, ids, strict=True)

@@ -872,7 +872,7 @@ def _previous_id(
     body: ShortenedBody, text: str, members: list[Member]
 ) -> tuple[int, int, str] | None:
     for name, value, start, end in members:
-        if name == "previous_response_id" and type(value) is str and 0 < len(value) <= _MAX_PART:
+        if name == "previous_response_id" and type(value) is str and value:
             return (*_byte_span(body, text, (start, end)), value)
     return None
 

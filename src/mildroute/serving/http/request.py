@@ -21,7 +21,6 @@ from mildroute.exceptions import MildrouteError
 from mildroute.serving.config import RequestLimits
 from mildroute.serving.http.body import LARGE_BODY, decoder_for, shorten
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.store import StoreWait
 
 __all__ = [
     "FORWARDED_TO_EXPERT",
@@ -34,6 +33,7 @@ __all__ = [
     "Request",
     "Scope",
     "Send",
+    "check_local",
     "check_site",
     "forward_request_headers",
     "forward_response_headers",
@@ -127,7 +127,7 @@ class Request:
         is_decided: Whether the request was decided, and is counted as such.
         has_response: Whether the response has begun.
         limiter: Counts it as in flight, or none ...
-        holders: ... with its client and team, and
+        holder: ... with its client, and
         held_bytes: ... so many bytes of its body.
         is_shared: Whether other clients may want its place.
     """
@@ -138,13 +138,12 @@ class Request:
         "_on_disconnect",
         "_receive",
         "_send",
-        "_store_wait",
         "_task",
         "_timer",
         "_watcher",
         "has_response",
         "held_bytes",
-        "holders",
+        "holder",
         "is_decided",
         "is_disconnected",
         "is_shared",
@@ -160,12 +159,11 @@ class Request:
         self.has_response = False
         self.is_decided = False
         self.limiter: InFlightLimiter | None = None
-        self.holders: list[InFlightUsage] = []
+        self.holder: InFlightUsage | None = None
         self.held_bytes = 0
         self.is_shared = False
         self._is_ending = False
         self._linger = 0.0
-        self._store_wait: StoreWait | None = None
         self._on_disconnect: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -186,12 +184,6 @@ class Request:
     def error_path(self) -> str:
         """The path whose clients know another shape of errors, or empty."""
         return "messages" if "/v1/messages" in self.scope["path"] else ""
-
-    def store_wait(self) -> StoreWait:
-        """What it may still wait for the store of shared state, over all calls."""
-        if self._store_wait is None:
-            self._store_wait = StoreWait()
-        return self._store_wait
 
     async def body(self, limits: RequestLimits) -> bytes | bytearray:
         """The complete body; an APIError if it is too large or too slow."""
@@ -327,8 +319,6 @@ class Request:
 
 
 _HOST = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
-# Headers of proxies, which have hosts of their own.
-_PROXY_HEADERS = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
 def _is_loopback(host: str) -> bool:
@@ -356,25 +346,35 @@ def is_local(request: Request) -> bool:
     return _is_from_loopback(request) and _has_loopback_host(request)
 
 
-def check_site(request: Request) -> None:
-    """An APIError if a browser sends a request for another website, which has no key.
+def check_local(request: Request) -> None:
+    """Refuse a request from this machine that is meant for another host, or comes from a website.
 
-    Browsers say so, except of a website whose name was made to point at the gateway's address (DNS
-    rebinding): its requests come from this machine under the name of another.
+    For a gateway without keys that only this machine can reach. A website whose name was made to
+    point at the gateway's address (DNS rebinding) calls it under that name, and a script may set
+    any header but ``Host`` and ``Origin``, so these two decide whatever the others say.
     """
-    is_other = request.header(b"sec-fetch-site") == b"cross-site"
-    if not is_other and request.header(b"origin") is not None:
-        is_other = (
-            _is_from_loopback(request)
-            and not _has_loopback_host(request)
-            and all(request.header(name) is None for name in _PROXY_HEADERS)
-        )
-    if is_other:
-        raise APIError(
-            403,
-            "a gateway without client keys takes no requests of other websites; give it keys.",
-            code="cross_site",
-        )
+    if not _is_from_loopback(request):
+        return
+    origin = request.header(b"origin")
+    host = request.header(b"host") or b""
+    is_own = origin is None or origin.partition(b"://")[2].lower() == host.lower()
+    if not (_has_loopback_host(request) and is_own):
+        raise _cross_site()
+
+
+def check_site(request: Request) -> None:
+    """Refuse a request that a browser sends for another website, which has no key."""
+    if request.header(b"sec-fetch-site") == b"cross-site":
+        raise _cross_site()
+
+
+def _cross_site() -> APIError:
+    return APIError(
+        403,
+        "a gateway without client keys takes requests for localhost alone, and none of other"
+        " websites; give it keys.",
+        code="cross_site",
+    )
 
 
 def shutting_down() -> APIError:
@@ -439,7 +439,7 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class InFlightUsage:
-    """What one client or team has in flight."""
+    """What one client has in flight."""
 
     __slots__ = ("body_bytes", "in_flight")
 
@@ -486,28 +486,22 @@ class InFlightLimiter:
         self.in_flight += 1
         request.limiter = self
 
-    def assign(
-        self, request: Request, places: Iterable[tuple[str, int | None]], *, is_shared: bool
-    ) -> None:
-        """Count a request that was acquired as its client's, too; an APIError if it has too many.
+    def assign(self, request: Request, client: str, *, is_shared: bool) -> None:
+        """Count a request that was acquired as its client's; an APIError if that has too many.
 
         Args:
             request: Of the client.
-            places: Names of the client and its team, each with its own most requests, or none.
+            client: Its name.
             is_shared: Whether there are other clients.
         """
-        free = self._max_in_flight - self.in_flight
+        holder = self._holders.get(client)
+        if holder is None:
+            holder = self._holders[client] = InFlightUsage()
+        if is_shared and holder.in_flight > self._max_in_flight - self.in_flight:
+            raise _too_many("it holds its share of places")
         request.is_shared = is_shared
-        for name, most in places:
-            holder = self._holders.get(name)
-            if holder is None:
-                holder = self._holders[name] = InFlightUsage()
-            if most is not None and holder.in_flight >= most:
-                raise _too_many(f"at most {most:,}, for it or its team")
-            if is_shared and not request.holders and holder.in_flight > free:
-                raise _too_many("it holds its share of places")
-            holder.in_flight += 1
-            request.holders.append(holder)
+        request.holder = holder
+        holder.in_flight += 1
 
     def hold_bytes(self, request: Request, size: int) -> None:
         """Count bytes of a body, before they are read; an APIError if there are too many."""
@@ -519,21 +513,21 @@ class InFlightLimiter:
                 code="overloaded",
                 retry_after=1.0,
             )
-        holders = request.holders
-        if request.is_shared and holders and holders[0].body_bytes > free:
+        holder = request.holder
+        if request.is_shared and holder is not None and holder.body_bytes > free:
             raise _too_many("it holds its share of bytes")
         self.body_bytes += size
         request.held_bytes += size
-        for holder in holders:
+        if holder is not None:
             holder.body_bytes += size
 
     def release(self, request: Request) -> None:
         """A request that was acquired has ended."""
         self.in_flight -= 1
         self.body_bytes -= request.held_bytes
-        for holder in request.holders:
-            holder.in_flight -= 1
-            holder.body_bytes -= request.held_bytes
+        if request.holder is not None:
+            request.holder.in_flight -= 1
+            request.holder.body_bytes -= request.held_bytes
 
 
 def _too_many(rule: str) -> APIError:

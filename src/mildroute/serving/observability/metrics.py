@@ -180,7 +180,6 @@ class StateCollector:
         budgets: Name, dollars left today and dollars reserved for each key with a budget.
         lost: Entries that could not be written, by the name of their log.
         store: Whether the shared store responds, or none without a store.
-        keys_age: Seconds since the keys were last known to match their database.
         exploration: Dollars that exploration may still be expected to cost today.
         sampling: Dollars that sampling may still cost today, requests that wait for it, and 1 if
             there are enough samples to fit a router; or none without sampling.
@@ -200,7 +199,6 @@ class StateCollector:
         self.budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
         self.lost: Callable[[], Mapping[str, int]] = dict
         self.store: Callable[[], bool] | None = None
-        self.keys_age: Callable[[], float] = lambda: nan
         self.exploration: Callable[[], float] = lambda: nan
         self.sampling: Callable[[], tuple[float, float, float]] | None = None
 
@@ -228,11 +226,6 @@ class StateCollector:
                 "1 if the shared store responds, 0 while limits are kept without it.",
                 float(self.store()),
             )
-        yield _gauge(
-            "mildroute_keys_age_seconds",
-            "Since the keys were known to be those of their database; NaN without one.",
-            self.keys_age(),
-        )
         yield from self._learning()
         yield _gauge("mildroute_workers", "Processes that serve, whose figures these are.", 1.0)
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
@@ -254,8 +247,8 @@ class StateCollector:
     def _learning(self) -> Iterator[Metric]:
         yield _gauge(
             "mildroute_exploration_left_dollars",
-            "Dollars that exploration may still be expected to cost today, in this process or, with"
-            " a store, in all of them; NaN without a limit.",
+            "Dollars that exploration may still be expected to cost today, in this process; NaN"
+            " without a limit.",
             self.exploration(),
         )
         if self.sampling is not None:
@@ -436,7 +429,6 @@ _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_drift_reference_info": _largest,
     "mildroute_exploration_left_dollars": _smallest,
     "mildroute_key_budget_left_dollars": _smallest,
-    "mildroute_keys_age_seconds": _largest,
     "mildroute_router_info": _largest,
     "mildroute_router_loaded_timestamp_seconds": _smallest,
     "mildroute_sampling_enough_to_fit": _largest,
@@ -618,11 +610,6 @@ class _Series:
         for kind in ("router", "canary", "experts", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
-        self.replays = LabeledCounter(
-            "mildroute_idempotent_replays",
-            "Responses that were sent again for the header Idempotency-Key, without a call.",
-            (),
-        )
         self.store_errors = LabeledCounter(
             "mildroute_store_errors",
             "Calls of the shared store that failed or were late.",
@@ -875,10 +862,6 @@ class GatewayMetrics:
     def record_lag(self, seconds: float) -> None:
         """Count how late the event loop woke."""
         self._series.lag.add((), seconds)
-
-    def record_replay(self) -> None:
-        """Count a response that was sent again."""
-        self._series.replays.add(())
 
     def record_store_call(self, operation: str, seconds: float, is_failed: bool) -> None:
         """Count a call of the shared store."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from mildroute.exceptions import ArgumentError
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.target import Target
-from mildroute.serving.auth.limits import BudgetFactory, LocalBudgets, PeriodBudget
 from mildroute.serving.config import AUTO_MODEL, TARGETS, ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
+from mildroute.serving.limits import ROUNDING, start_of_day
 from mildroute.serving.routing.policy import (
     Decision,
     decide,
@@ -33,7 +33,6 @@ from mildroute.serving.routing.predictor import (
     TooManyTargetsError,
 )
 from mildroute.serving.routing.reload import PredictorManager
-from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.pool import CALLABLE_KINDS, ExpertPool, ExpertStatus
 
 __all__ = ["Decider", "ExplorationBudget", "RoutingResult", "SessionAffinity"]
@@ -46,38 +45,26 @@ _LOG = logging.getLogger(__name__)
 # Requests whose answers can be looked at; the last one asks for a decision alone.
 _LOOK_PATHS = ("chat/completions", "completions", "route")
 
-# Part of its time to live after which a conversation in the store is renewed.
-_PUBLISH_AFTER = 0.25
-
 
 class SessionAffinity:
     """Which expert each conversation stays with.
 
     The memory is bounded twice: by number, the conversation that was idle for longest goes first,
-    and by time. With a store, other gateways learn of a conversation, and a later turn of one that
-    this process does not know is looked up there.
+    and by time.
 
     Args:
         config: How many conversations are remembered, and for how many idle seconds.
-        store: That gateways share, or none.
     """
 
-    __slots__ = ("_clock", "_max_sessions", "_sessions", "_store", "_ttl")
+    __slots__ = ("_clock", "_max_sessions", "_sessions", "_ttl")
 
-    def __init__(
-        self,
-        config: RoutingConfig,
-        clock: Callable[[], float] = time.monotonic,
-        store: RedisStore | None = None,
-    ) -> None:
+    def __init__(self, config: RoutingConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_sessions = config.max_sessions
         self._ttl = config.session_ttl
         self._clock = clock
-        self._store = store
         # Each entry moves to the end when it is renewed, so the order is that of their times and
         # the oldest is always in front.
-        # The last figure is the time at which the store was told.
-        self._sessions: OrderedDict[str, tuple[str, float, float]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def __len__(self) -> int:
         """Conversations in memory; some may have expired already."""
@@ -90,38 +77,12 @@ class SessionAffinity:
             return None
         return session[0]
 
-    def start_lookup(self, parsed: ParsedRequest) -> asyncio.Task[None] | None:
-        """Ask the store for the expert of a later turn that is not known here; none if it is."""
-        store, conversation = self._store, parsed.conversation
-        if store is None or not store.is_available or parsed.is_first_turn:
-            return None
-        if conversation is None or self.get(conversation) is not None:
-            return None
-        return asyncio.get_running_loop().create_task(self._look_up(store, conversation))
-
-    async def _look_up(self, store: RedisStore, conversation: str) -> None:
-        with contextlib.suppress(StoreError):
-            expert = await store.call("get_session", "GET", store.key("session", conversation))
-            if expert is not None:
-                with store.reading():
-                    self._remember_here(conversation, expert.decode(), -math.inf)
-
     def remember(self, conversation: str | None, expert: str) -> None:
         """Remember, or renew, the expert of a conversation; nothing happens if there is none."""
         if conversation is None or self._max_sessions <= 0:
             return
-        known, _, published = self._sessions.get(conversation, ("", 0.0, -math.inf))
-        if self._store is not None and (
-            known != expert or self._clock() - published > self._ttl * _PUBLISH_AFTER
-        ):
-            key = self._store.key("session", conversation)
-            self._store.post("set_session", "SET", key, expert, "EX", math.ceil(self._ttl))
-            published = self._clock()
-        self._remember_here(conversation, expert, published)
-
-    def _remember_here(self, conversation: str, expert: str, published: float) -> None:
         sessions = self._sessions
-        sessions[conversation] = (expert, self._clock(), published)
+        sessions[conversation] = (expert, self._clock())
         sessions.move_to_end(conversation)
         if len(sessions) > self._max_sessions:
             sessions.popitem(last=False)
@@ -131,48 +92,44 @@ class SessionAffinity:
         if self._is_expired(sessions[oldest]):
             del sessions[oldest]
 
-    def _is_expired(self, session: tuple[str, float, float]) -> bool:
+    def _is_expired(self, session: tuple[str, float]) -> bool:
         return self._clock() - session[1] > self._ttl
 
 
 class ExplorationBudget:
-    """Dollars that exploration may be expected to cost in a day of UTC.
+    """The dollars that exploration may be expected to cost in a UTC day, in this process.
 
     Args:
         config: With the limit, or none.
-        budgets: Of this process, or shared through a store.
         now: Seconds since 1970.
     """
 
-    def __init__(
-        self,
-        config: ExplorationConfig,
-        budgets: BudgetFactory,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._budgets = budgets
+    def __init__(self, config: ExplorationConfig, now: Callable[[], float] = time.time) -> None:
+        self._limit = config.max_dollars_per_day
         self._now = now
-        self._day: PeriodBudget | None = None
-        if config.max_dollars_per_day is not None:
-            self._day = budgets.period("exploration", "day", 0.0, now())
-            self._day.change_limit(config.max_dollars_per_day)
+        self._day = start_of_day(now())
+        self._spent = 0.0
 
     @property
     def left(self) -> float:
         """Dollars of today; NaN without a limit."""
-        return math.nan if self._day is None else self._day.left(self._now())
+        if self._limit is None:
+            return math.nan
+        today = start_of_day(self._now())
+        if today > self._day:
+            self._day = today
+            self._spent = 0.0
+        return self._limit - self._spent
 
     def covers(self, dollars: float) -> bool:
-        """Whether so much may be spent now; if not, more is borrowed for later requests."""
-        if self._day is None or self._day.covers(dollars, is_bounded=True, now=self._now()):
-            return True
-        self._budgets.borrow_soon(self._day, dollars)
-        return False
+        """Return whether so much may be spent now."""
+        left = self.left
+        return self._limit is None or (left > ROUNDING and dollars <= left + ROUNDING)
 
     def spend(self, dollars: float) -> None:
         """Count what an exploration is expected to cost."""
-        if self._day is not None and dollars > 0:
-            self._day.spend(dollars, self._now())
+        if self._limit is not None and dollars > 0:
+            self._spent = self._limit - self.left + dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +180,7 @@ class Decider:
         random: Callable[[], float] = random.random,
         exploration: ExplorationBudget | None = None,
     ) -> None:
-        budgets = LocalBudgets(time.monotonic)
-        self._exploration = exploration or ExplorationBudget(config.exploration, budgets)
+        self._exploration = exploration or ExplorationBudget(config.exploration)
         self._manager = manager
         self._pool = pool
         self._affinity = affinity
@@ -269,10 +225,7 @@ class Decider:
             point = await _operating_point(predictor, target)
         else:
             predictor, point = await self._router_for(current, parsed, target, coin_key)
-        lookup = self._affinity.start_lookup(parsed)
         prediction = await predictor.predict(parsed.text, point, coin_key)
-        if lookup is not None:
-            await lookup  # it ran beside the encoder
         shadow = self._start_shadow(parsed, target, coin_key)
         statuses = self._pool.statuses()
         if parsed.owner is None:

@@ -23,16 +23,18 @@ from mildroute.persistence.remote import (
     verify_signature,
 )
 from mildroute.routers.frontier.target import Target
-from mildroute.serving.auth.keys import KeyStore
-from mildroute.serving.config import EncoderConfig, describe_target
+from mildroute.serving.config import EncoderConfig, GatewayConfig, describe_target
+from mildroute.serving.keys import KeyStore
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.predictor import Predictor
-from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.pool import ExpertPool, check_prices
 
 __all__ = ["Canary", "CanaryError", "PredictorManager", "Reloader"]
 
 
 _LOG = logging.getLogger(__name__)
+# Seconds between two looks at the file of keys.
+_KEYS_INTERVAL = 1.0
 
 
 class Reloader:
@@ -40,7 +42,7 @@ class Reloader:
 
     Args:
         key_store: All clients; it is the same object before and after.
-        key_file: Of their keys, or the URL of their database; none if the gateway needs no keys.
+        config: Names the file of their keys, if the gateway needs keys.
         pool: The experts; it is the same object before and after.
         metrics: Count reloads, or none.
 
@@ -53,13 +55,14 @@ class Reloader:
         self,
         manager: PredictorManager,
         key_store: KeyStore,
-        key_file: str | Path | None,
+        config: GatewayConfig,
         pool: ExpertPool,
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._manager = manager
         self._key_store = key_store
-        self._key_file = key_file
+        self._config = config
+        self._key_file = config.keys
         self._pool = pool
         self._metrics = metrics
         self._lock = asyncio.Lock()
@@ -81,6 +84,8 @@ class Reloader:
                 file = await loop.run_in_executor(None, read_experts, self._pool.path)
                 # In a thread: the certificates of an expert take a tenth of a second to read.
                 change = await loop.run_in_executor(None, self._pool.prepare, file)
+                has_budgets = self._key_store.has_budgets
+                check_prices(change.experts.values(), self._config, has_budgets=has_budgets)
                 await self._manager.change_experts(
                     frozenset(change.experts), lambda: self._pool.install(change)
                 )
@@ -100,9 +105,23 @@ class Reloader:
         with _reported(self._metrics, "keys", "the keys stay as they were"):
             async with self._lock:  # else the first to read could be the last to write
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(None, self._key_store.reread, self._key_file)
+                fresh = await loop.run_in_executor(None, KeyStore.read, self._key_file)
+                experts = self._pool.experts.values()
+                check_prices(experts, self._config, has_budgets=fresh.has_budgets)
+                self._key_store.replace(fresh)
         _LOG.info("the keys were read again; clients: %d", len(self._key_store))
         return len(self._key_store)
+
+    async def watch_keys(self, seconds: float = _KEYS_INTERVAL) -> None:
+        """Reload the keys whenever their file changes; an invalid file is reported once."""
+        seen = None if self._key_file is None else await _keys_state(self._key_file)
+        while self._key_file is not None:
+            await asyncio.sleep(seconds)
+            state = await _keys_state(self._key_file)
+            if state is not None and state != seen:
+                with contextlib.suppress(MildrouteError):
+                    await self.reload_keys()
+            seen = state or seen
 
     async def try_reload(self) -> bool:
         """Reload all; false if one is invalid, which is only logged."""
@@ -117,6 +136,14 @@ class Reloader:
     async def reload_others(self) -> list[bool]:
         """Reload all in the other workers, and tell of each whether all was valid."""
         return [] if self.others is None else await self.others()
+
+
+async def _keys_state(path: Path) -> Hashable:
+    """Return what changes when the file does; ``None`` while it is not there."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, _stat, path)
+    except OSError:
+        return None
 
 
 @contextlib.contextmanager

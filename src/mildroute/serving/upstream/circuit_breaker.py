@@ -53,13 +53,13 @@ class CircuitBreaker:
         "_config",
         "_consecutive_failures",
         "_cooldown",
+        "_last_failed",
         "_on_change",
         "_opened_at",
         "_probe_at",
         "_probe_expires_at",
         "_random",
         "_state",
-        "_suspected_until",
         "_window",
     )
 
@@ -76,11 +76,12 @@ class CircuitBreaker:
         self._random = random
         self._state: State = "closed"
         self._consecutive_failures = 0
+        # The request whose failure was counted last.
+        self._last_failed: int | None = None
         self._cooldown = config.cooldown
         self._opened_at = -math.inf
         self._probe_at = -math.inf
         self._probe_expires_at = -math.inf
-        self._suspected_until = -math.inf
         self._window = _Window(config.window)
 
     @property
@@ -134,27 +135,32 @@ class CircuitBreaker:
             self._window = _Window(self._config.window)
             self._change("closed")
 
-    def record_failure(self, started: float | None = None) -> None:
-        """The expert did not respond, or with an error of its own."""
+    def record_failure(self, started: float | None = None, request: int | None = None) -> None:
+        """Record that the expert did not respond, or with an error of its own.
+
+        Args:
+            started: When the call began.
+            request: Number of the request, whose attempts one after the other count once: what is
+                wrong with it must not take the expert from all others.
+        """
         config = self._config
         if self._is_stale(started) or self._state == "open":
             return
         if self._state == "half-open":
             self._open(min(self._cooldown * 2.0, config.max_cooldown))
             return
+        if request is not None and request == self._last_failed:
+            return
+        is_first = self._consecutive_failures == 0
+        self._last_failed = request
         self._consecutive_failures += 1
         self._window.count(self._clock(), failures=1)
-        is_suspected = self._clock() < self._suspected_until
-        if (
-            is_suspected
-            or self._consecutive_failures >= config.consecutive_failures
-            or self._window.exceeds(config.failure_rate, config.min_calls)
+        if is_first and request is not None:
+            return
+        if self._consecutive_failures >= config.consecutive_failures or self._window.exceeds(
+            config.failure_rate, config.min_calls
         ):
             self._open(min(config.cooldown, config.max_cooldown))
-
-    def suspect(self, seconds: float) -> None:
-        """Let one failure open the circuit for so long: that of another gateway is open."""
-        self._suspected_until = self._clock() + seconds
 
     def release(self, started: float | None = None) -> None:
         """The call was cancelled and tells nothing; another one may be the probe."""

@@ -29,7 +29,6 @@ from mildroute.experts.config import ExpertSpec, anthropic_headers
 from mildroute.experts.litellm import UNSUPPORTED, LiteLLMModel
 from mildroute.experts.secrets import LogGuard, RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import messages_url, query_string
-from mildroute.serving.auth.leases import LeasedSlots
 from mildroute.serving.http.body import ParsedRequest, decoder_for
 from mildroute.serving.http.request import (
     FORWARDED_TO_EXPERT,
@@ -334,7 +333,6 @@ class UpstreamClient:
         connect_timeout: Seconds to connect.
         max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
         metrics: Get the seconds of connecting and waiting, or none.
-        slots: Calls that gateways share, or none.
 
     Attributes:
         has_logprobs: Whether it may be asked for log-probabilities.
@@ -347,7 +345,6 @@ class UpstreamClient:
         connect_timeout: float = 3.0,
         max_calls: int = 1024,
         metrics: GatewayMetrics | None = None,
-        slots: LeasedSlots | None = None,
     ) -> None:
         self.name = spec.name
         self.model = str(spec.settings["model"])
@@ -356,9 +353,6 @@ class UpstreamClient:
         self._secrets = self._read_address(spec)
         self._connect_timeout = connect_timeout
         self._max_calls = int(spec.settings.get("concurrency", max_calls))
-        self._slots = slots
-        if slots is not None:
-            slots.on_change = self._wake
         self._calls = 0
         self._idle: deque[Connection] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -450,8 +444,6 @@ class UpstreamClient:
         if connection is not None and connection.release():
             self._keep(connection)
         self._calls -= 1
-        if self._slots is not None:
-            self._slots.give_back()
         if self._waiting:
             self._wake()
 
@@ -479,7 +471,7 @@ class UpstreamClient:
 
     def _take_place(self) -> bool:
         """Count one more call, if there may be one."""
-        if self._calls >= self._max_calls or (self._slots is not None and not self._slots.take()):
+        if self._calls >= self._max_calls:
             return False
         self._calls += 1
         return True
@@ -491,8 +483,6 @@ class UpstreamClient:
             turn = waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-        if waiting and self._slots is not None:
-            self._slots.want(len(waiting))
 
     async def _acquire(self, deadlines: Deadlines) -> None:
         if self._take_place():
@@ -501,8 +491,6 @@ class UpstreamClient:
         started = loop.time()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        if self._slots is not None:
-            self._slots.want(len(self._waiting))
         try:
             until = min(deadlines.first_byte_at, deadlines.complete_at)
             async with asyncio.timeout(until - loop.time()):

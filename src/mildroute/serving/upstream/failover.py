@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import re
@@ -271,6 +272,9 @@ class AttemptRecord:
         }
 
 
+_REQUESTS = itertools.count(1)
+
+
 class AttemptLog:
     """What has been tried for a request so far; true also if the client leaves in the middle.
 
@@ -278,11 +282,13 @@ class AttemptLog:
         calls: Every call to an expert, in their order.
         failures: Of those that were called or skipped, in their order.
         is_abandoned: Whether the client has left: then no further expert is called.
+        request: Number of the request, which no other one has.
     """
 
-    __slots__ = ("calls", "failures", "is_abandoned")
+    __slots__ = ("calls", "failures", "is_abandoned", "request")
 
     def __init__(self) -> None:
+        self.request = next(_REQUESTS)
         self.calls: list[AttemptRecord] = []
         self.failures: list[AttemptFailure] = []
         self.is_abandoned = False
@@ -318,9 +324,10 @@ class Attempt:
         response: Complete, or from its first bytes on.
         started: When the call began, on the clock of the circuit.
         call: Its record.
+        request: Number of the request.
     """
 
-    __slots__ = ("_started", "call", "expert", "response")
+    __slots__ = ("_request", "_started", "call", "expert", "response")
 
     def __init__(
         self,
@@ -328,7 +335,9 @@ class Attempt:
         response: UpstreamResponse,
         started: float,
         call: AttemptRecord,
+        request: int,
     ) -> None:
+        self._request = request
         self.expert = expert
         self.response = response
         self._started = started
@@ -364,7 +373,7 @@ class Attempt:
 
     def record_failure(self) -> None:
         """The response was cut short."""
-        self.expert.record_failure(self._started)
+        self.expert.record_failure(self._started, self._request)
 
     def close(self) -> None:
         """Be done with the response."""
@@ -547,7 +556,7 @@ class Failover:
             if isinstance(error, _CAUSED_BY_REQUEST) or _is_long_answer(error, calls):
                 expert.release(started)
             else:
-                expert.record_failure(started)
+                expert.record_failure(started, calls.log.request)
             return None
         except BaseException:
             expert.release(started)
@@ -585,7 +594,7 @@ class Failover:
                 if calls.request.parsed.original is not None:
                     await response.translate_to_message()
                 expert.record_success(started)
-                return Attempt(expert, response, started, call)
+                return Attempt(expert, response, started, call, calls.log.request)
         except BaseException:
             response.close()
             raise
@@ -625,7 +634,7 @@ class Failover:
         elif response.status in _PERHAPS_CAUSED_BY_REQUEST or reason == "context_length":
             expert.release(started)
         else:
-            expert.record_failure(started)
+            expert.record_failure(started, log.request)
         log.fail(expert.name, reason, response.status, seconds)
 
 

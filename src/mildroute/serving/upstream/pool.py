@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,25 +13,22 @@ from urllib.parse import quote
 from mildroute._yaml import nearest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
-from mildroute.serving.auth.leases import LeasedBudgets
-from mildroute.serving.auth.limits import NOTHING, Charge
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.observability.logs import log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import OPERATIONS, CallTarget
-from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import AnthropicClient, LiteLLMClient, UpstreamClient
 
 __all__ = [
     "CALLABLE_KINDS",
     "SAFE_IN_HEADER",
-    "CircuitHints",
     "ExpertPool",
     "ExpertStatus",
     "PoolChange",
     "UpstreamExpert",
+    "check_prices",
 ]
 
 
@@ -60,6 +53,16 @@ _UNSERVED_PATHS = {
     "openai": frozenset(("messages",)),
     "litellm": frozenset(("messages", "responses")),
 }
+
+
+class Charge(NamedTuple):
+    """What a request takes, or may take at most."""
+
+    dollars: float = 0.0
+    tokens: float = 0.0
+
+
+_NOTHING = Charge()
 # Tokens that no expert takes.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
@@ -97,8 +100,6 @@ class UpstreamExpert:
         header: Its name as the value of a header.
         context: Tokens that it can take, request and response together, or none if unknown.
         targets: What calls of each path are for, for metrics and traces.
-        on_open: Called with the seconds until the next probe when its circuit opens, or none.
-        on_rate_limit: Called with the seconds of its cooldown when it is rate limited, or none.
     """
 
     def __init__(
@@ -107,31 +108,23 @@ class UpstreamExpert:
         config: GatewayConfig,
         clock: Callable[[], float] = time.monotonic,
         metrics: GatewayMetrics | None = None,
-        leases: LeasedBudgets | None = None,
     ) -> None:
         self.name = spec.name
         self.spec = spec
         self.header = quote(spec.name, safe=SAFE_IN_HEADER).encode()
         self.client: UpstreamClient | None = None
         if spec.kind in CALLABLE_KINDS:
-            limit = spec.settings.get("concurrency")
-            slots = None
-            if leases is not None and limit is not None:
-                slots = leases.slots(spec.name, int(limit))
             self.client = CALLABLE_KINDS[spec.kind](
                 spec,
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
                 metrics=metrics,
-                slots=slots,
             )
         self.targets = {
             path: CallTarget() if self.client is None else self.client.target(operation)
             for path, operation in OPERATIONS.items()
         }
         self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._report_circuit)
-        self.on_open: Callable[[float], None] | None = None
-        self.on_rate_limit: Callable[[float], None] | None = None
         self.context: int | None = spec.settings.get("context")
         self._price = spec.price
         self._per_answer = spec.per_answer or 0.0
@@ -178,13 +171,11 @@ class UpstreamExpert:
     def _report_circuit(self, state: State) -> None:
         seconds = self.breaker.retry_after if state == "open" else None
         log_event(_LOG, *_CIRCUIT_EVENTS[state], expert=self.name, retry_after=seconds)
-        if seconds is not None and self.on_open is not None:
-            self.on_open(seconds)
 
     @property
     def has_price(self) -> bool:
         """Whether experts.yaml says what it charges."""
-        return self._price is not None or bool(self._per_answer)
+        return self._price is not None or self.spec.per_answer is not None
 
     @property
     def has_logprobs(self) -> bool:
@@ -207,9 +198,9 @@ class UpstreamExpert:
         self._limited_until = 0.0
         self.breaker.record_success(started)
 
-    def record_failure(self, started: float) -> None:
+    def record_failure(self, started: float, request: int | None = None) -> None:
         """It did not respond, or with an error of its own."""
-        self.breaker.record_failure(started)
+        self.breaker.record_failure(started, request)
 
     def release(self, started: float) -> None:
         """A call was cancelled, and tells nothing."""
@@ -225,8 +216,6 @@ class UpstreamExpert:
         )
         self.cool_down(cooldown)
         self.breaker.release(started)
-        if self.on_rate_limit is not None:
-            self.on_rate_limit(cooldown)
         return cooldown
 
     def cool_down(self, seconds: float) -> None:
@@ -272,13 +261,11 @@ class ExpertPool:
         config: GatewayConfig,
         clock: Callable[[], float] = time.monotonic,
         metrics: GatewayMetrics | None = None,
-        leases: LeasedBudgets | None = None,
     ) -> None:
         self.path: Path = file.path
         self._config = config
         self._clock = clock
         self._metrics = metrics
-        self._leases = leases
         self._failover = config.failover
         self._max_output_tokens = config.limits.max_output_tokens
         self.experts: dict[str, UpstreamExpert] = {}
@@ -334,7 +321,7 @@ class ExpertPool:
         old = self.experts.get(spec.name)
         if old is not None and (old.spec.kind, old.spec.settings) == (spec.kind, spec.settings):
             return old
-        return UpstreamExpert(spec, self._config, self._clock, self._metrics, self._leases)
+        return UpstreamExpert(spec, self._config, self._clock, self._metrics)
 
     def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
         """The most that a request can take with the experts of a decision.
@@ -344,7 +331,7 @@ class ExpertPool:
         names = order[: self._failover.max_attempts]
         charges = [self.find(name).max_charge(parsed, self._max_output_tokens) for name in names]
         combine = sum if self._failover.hedge_delay is not None else max
-        dollars, tokens = zip(NOTHING, *charges, strict=True)
+        dollars, tokens = zip(_NOTHING, *charges, strict=True)
         return Charge(combine(dollars), combine(tokens))
 
     def max_charge_of_look(
@@ -393,59 +380,31 @@ class ExpertPool:
             expert.close()
 
 
-# Seconds between two looks for hints; one holds for somewhat longer.
-_HINT_INTERVAL = 1.0
-_HINT_SECONDS = 1.5
+def check_prices(
+    experts: Iterable[UpstreamExpert], config: GatewayConfig, *, has_budgets: bool
+) -> None:
+    """Refuse an expert without a price if dollars are limited: its calls would count as free.
 
-
-class CircuitHints:
-    """Tells other gateways of circuits that open and of rate limits, and hears of theirs.
-
-    A hint lives as long as the cooldown. That of a circuit makes one failure of one's own enough to
-    open it; it opens none by itself, since the other gateway may be the one with the fault, and
-    closes none. That of a rate limit (429) holds here, too: the provider counts all gateways.
+    Args:
+        experts: That the gateway can call, and others.
+        config: With the limits of sampling and exploration.
+        has_budgets: Whether a client key has a limit of dollars.
     """
-
-    def __init__(self, pool: ExpertPool, store: RedisStore) -> None:
-        self._pool = pool
-        self._store = store
-        self._subscribe()
-
-    def _subscribe(self) -> None:
-        for name, expert in self._pool.callable.items():
-            if expert.on_open is None:
-                expert.on_open = functools.partial(self._publish, "circuit", name)
-                expert.on_rate_limit = functools.partial(self._publish, "cooldown", name)
-
-    def _publish(self, kind: str, name: str, seconds: float) -> None:
-        lifetime = max(1, math.ceil(1000 * seconds))
-        key = self._store.key(kind, name)
-        self._store.post("set_hint", "SET", key, self._store.gateway, "PX", lifetime)
-
-    async def run(self) -> None:
-        """Look for hints until the task is cancelled."""
-        while True:
-            with contextlib.suppress(StoreError):
-                await self.read()
-            await asyncio.sleep(_HINT_INTERVAL)
-
-    async def read(self) -> None:
-        """Look for hints once; a StoreError if the store is away."""
-        self._subscribe()
-        experts = [*self._pool.callable.values()]
-        if not experts:
-            return
-        kinds = ("circuit", "cooldown")
-        keys = [self._store.key(kind, expert.name) for kind in kinds for expert in experts]
-        found = await self._store.call("get_hints", "MGET", *keys, in_background=True)
-        with self._store.reading():
-            is_hint = [each is not None and each.decode() != self._store.gateway for each in found]
-            hints = [*zip(experts, is_hint[: len(experts)], is_hint[len(experts) :], strict=True)]
-        for expert, is_open, is_limited in hints:
-            if is_open:
-                expert.breaker.suspect(_HINT_SECONDS)
-            if is_limited:
-                expert.cool_down(_HINT_SECONDS)
+    limits = {
+        "dollars_per_day of a client key": has_budgets,
+        "sampling.max_dollars_per_day": config.sampling.max_dollars_per_day is not None,
+        "routing.exploration.max_dollars_per_day": (
+            config.routing.exploration.max_dollars_per_day is not None
+        ),
+    }
+    limit = next((name for name, is_set in limits.items() if is_set), None)
+    unpriced = [one.name for one in experts if one.client is not None and not one.has_price]
+    if limit is not None and unpriced:
+        raise ArgumentError(
+            f"{', '.join(unpriced):.200} must have a price in experts.yaml, because"
+            f" {limit} would not count calls without one; write price: {{input: 0, output: 0}} for"
+            " an expert that is free."
+        )
 
 
 def _check_routes(config: GatewayConfig, experts: dict[str, UpstreamExpert]) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
-import hmac
 import json
 import re
 from collections.abc import Callable
@@ -13,15 +10,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.experts.secrets import Secret
 from mildroute.serving.http.body import LENIENT, find_member, split_members
 
 __all__ = [
-    "ResponseIdCodec",
     "ResponseIdFilter",
     "StreamUsageParser",
     "TokenUsage",
     "UsageFilter",
+    "decode_response_id",
+    "encode_response_id",
     "parse_usage",
     "without_logprobs",
 ]
@@ -378,71 +375,36 @@ def _type_of_event(event: dict[str, Any]) -> bytes:
     return b"error" if event.get("error") or "error" in (kind, event.get("object")) else b""
 
 
-# Ids of responses that name their expert, so that any replica can continue from them.
+# Ids of responses that name their expert, so that any replica can continue from them. As in LiteLLM
+# this is base64 and no secret: all keys share the gateway's account with the provider anyway.
 
 
-_PREFIX = b"resp_mr"
-_MAC_BYTES = 16
+_PREFIX = "resp_mr"
 _MAX_ENCODED = 1024
 # Without escapes, so that an id is the same in JSON and outside of it.
 _is_plain_id = re.compile(r"[A-Za-z0-9_.:/+=-]{1,200}").fullmatch
-_FIXED_KEY = hashlib.blake2b(b"mildroute response ids", digest_size=64).digest()
 
 
-class ResponseIdCodec:
-    """Encodes the expert into the ids of its responses, encrypted and authenticated.
+def encode_response_id(response_id: str, expert: str) -> str:
+    """Return the id that clients get for a response of an expert."""
+    named = f"{expert}\0{response_id}".encode()
+    return _PREFIX + base64.urlsafe_b64encode(named).decode().rstrip("=")
 
-    An id decodes for the client that it was made for, and for no other. The construction is a
-    synthetic initialization vector (RFC 5297) with keyed BLAKE2b as the pseudorandom function and
-    SHAKE-256 as the key stream: the same response has the same id in every replica, and a client
-    that gets hold of another one's id cannot read from it what the expert would accept.
 
-    Args:
-        secret: What the keys are derived from, the same in every replica; none for fixed keys,
-            which hide and prove nothing.
-    """
-
-    __slots__ = ("_cipher_key", "_mac_key")
-
-    def __init__(self, secret: Secret | None = None) -> None:
-        keys = _FIXED_KEY
-        if secret is not None:
-            # Each id lets its client test guesses of the secret; this makes a guess take 50 ms.
-            keys = hashlib.scrypt(
-                secret.bearer(), salt=b"mildroute response ids", n=1 << 14, r=8, p=1
-            )
-        self._mac_key = keys[:32]
-        self._cipher_key = keys[32:]
-
-    def encode(self, response_id: str, expert: str, client: str) -> str:
-        """The id for a client of a response that an expert gave."""
-        named = f"{expert}\0{response_id}".encode()
-        owner = client.encode()
-        tag = hashlib.blake2b(
-            b"%d:%b%b" % (len(owner), owner, named), key=self._mac_key, digest_size=_MAC_BYTES
-        ).digest()
-        encoded = base64.urlsafe_b64encode(tag + self._apply_key_stream(tag, named))
-        return (_PREFIX + encoded.rstrip(b"=")).decode()
-
-    def decode(self, encoded: str, client: str) -> tuple[str, str] | None:
-        """The expert's own id and the expert, or none if the client was given no such id."""
-        if len(encoded) > _MAX_ENCODED or not encoded.startswith(_PREFIX.decode()):
-            return None
-        rest = encoded[len(_PREFIX) :]
-        try:
-            data = base64.urlsafe_b64decode(rest + "=" * (-len(rest) % 4))
-            named = self._apply_key_stream(data[:_MAC_BYTES], data[_MAC_BYTES:]).decode()
-        except (ValueError, binascii.Error):
-            return None
-        expert, _, response_id = named.partition("\0")
-        # Equal to what it would be is authentic, and has one spelling only.
-        wanted = self.encode(response_id, expert, client)
-        return (response_id, expert) if hmac.compare_digest(wanted, encoded) else None
-
-    def _apply_key_stream(self, tag: bytes, data: bytes) -> bytes:
-        stream = hashlib.shake_256(self._cipher_key + tag).digest(len(data))
-        number = int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")
-        return number.to_bytes(len(data), "big")
+def decode_response_id(encoded: str) -> tuple[str, str] | None:
+    """Return the expert's own id and the expert, or ``None`` if the id is not one of ours."""
+    if len(encoded) > _MAX_ENCODED or not encoded.startswith(_PREFIX):
+        return None
+    rest = encoded[len(_PREFIX) :]
+    try:
+        named = base64.urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode()
+    except ValueError:
+        return None
+    expert, _, response_id = named.partition("\0")
+    # Each id has one spelling only.
+    is_own = bool(expert) and _is_plain_id(response_id) is not None
+    is_own = is_own and encode_response_id(response_id, expert) == encoded
+    return (response_id, expert) if is_own else None
 
 
 # Bytes of a member with an id, at most; of a long line so many are held.

@@ -1,1 +1,0 @@
-"""Authentication and limits: which clients may call, and how much."""
