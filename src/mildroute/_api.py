@@ -92,14 +92,14 @@ class FitResult(FittedRouter):
                 f"route takes one text, got {type(text).__name__}; for many, call"
                 " result.router.predict."
             )
-        (said,) = self.router.explain([text], request_ids=[request_id or text])
+        (decision,) = self.router.explain([text], request_ids=[request_id or text])
         return Route(
-            said.name,
-            None if said.scores is None else said.scores[said.expert],
-            None if said.dollars is None else said.dollars[said.expert],
-            said.why,
-            self._margin(said),
-            tuple(said.experts[place] for place in said.ranking),
+            decision.name,
+            None if decision.scores is None else decision.scores[decision.expert],
+            None if decision.dollars is None else decision.dollars[decision.expert],
+            decision.why,
+            self._margin(decision),
+            tuple(decision.experts[index] for index in decision.ranking),
         )
 
     def _margin(self, said: RoutedInput) -> float | None:
@@ -117,10 +117,10 @@ class FitResult(FittedRouter):
 
         Columns and prices default to those of the fit.
         """
-        known = dict(self.read_options)
+        options = dict(self.read_options)
         if isinstance(data, CostTable):
-            known = {} if data.dollars is not None else {"prices": known.get("prices")}
-        return evaluate(self.router, data, **{**known, **given})
+            options = {} if data.dollars is not None else {"prices": options.get("prices")}
+        return evaluate(self.router, data, **{**options, **given})
 
     def save(self, folder: str | Path) -> Path:
         """Store the router in a folder, for ``load_router``, the command line and the gateway."""
@@ -161,10 +161,10 @@ class FitResult(FittedRouter):
 
 def _line_words(line: Line) -> str:
     """Return one of the three lines as a sentence."""
-    kept = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
+    kept_words = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
     saved = f"saves {line.saved[0]:.0%}" if round(100 * line.saved[0]) else "saves nothing"
     bill = as_dollars(line.dollars_per_1000[0])
-    return f"{line.role}: {line.words}: {bill} per 1,000 queries, {saved}{kept}"
+    return f"{line.role}: {line.words}: {bill} per 1,000 queries, {saved}{kept_words}"
 
 
 def fit(
@@ -209,13 +209,13 @@ def fit(
         >>> round(result.point.dollars_per_1000, 2)
         5.5
     """
-    wanted = _target(target, quality=quality, budget=budget)
+    chosen_target = _target(target, quality=quality, budget=budget)
     answers = bool(options.get("cascade"))
     how = {"input": input, "scores": scores, "prices": prices, **_read_options(options)}
     table, notes = CostTable.from_any(data, missing=missing, answers=answers, **how)
-    fitted = fit_router(table, target=wanted, **options)
-    known = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
-    return FitResult(**known, table=table, notes=notes, read_options=how)
+    fitted = fit_router(table, target=chosen_target, **options)
+    fields_of_fit = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
+    return FitResult(**fields_of_fit, table=table, notes=notes, read_options=how)
 
 
 def compare(
@@ -258,8 +258,8 @@ def compare(
         )
     how = _read_options(options, "missing")
     table, _ = CostTable.from_any(data, input=input, scores=scores, prices=prices, **how)
-    wanted = _target(target, quality=quality, budget=budget)
-    return comparison.compare(table, routers, target=wanted, **options)
+    chosen_target = _target(target, quality=quality, budget=budget)
+    return comparison.compare(table, routers, target=chosen_target, **options)
 
 
 def evaluate(
@@ -300,8 +300,8 @@ def evaluate(
     answers = getattr(fitted, "answer_features_", None) is not None
     how = {"answers": answers, **_read_options(options, "missing")}
     table, _ = CostTable.from_any(data, input=input, scores=scores, prices=prices, **how)
-    wanted = _target(target, quality=quality, budget=budget)
-    return router_evaluation.evaluate(fitted, table, target=wanted, **options)
+    chosen_target = _target(target, quality=quality, budget=budget)
+    return router_evaluation.evaluate(fitted, table, target=chosen_target, **options)
 
 
 def describe(
@@ -340,17 +340,17 @@ def _read_options(options: dict[str, Any], *others: str) -> dict[str, Any]:
 def _target(given: Any, **named: float | None) -> Any:
     """Return the one target among the arguments, or `None`."""
     kinds: dict[str, TargetKind] = {"quality": "quality", "budget": "budget"}
-    wanted = {name: value for name, value in named.items() if value is not None}
-    if len(wanted) + (given is not None) > 1:
+    named_targets = {name: value for name, value in named.items() if value is not None}
+    if len(named_targets) + (given is not None) > 1:
         raise ArgumentError(
-            f"one target at most, got {', '.join([*wanted, *(['target'] if given else [])])}; leave"
-            " all but one out."
+            f"one target at most, got {', '.join([*named_targets, *(['target'] if given else [])])}"
+            "; leave all but one out."
         )
     if isinstance(given, int | float) and not isinstance(given, bool):
         raise ArgumentError(
             f"target must be a Target or none, got {given!r}; a share of the score to keep is"
             f" quality={given!r}, and dollars per 1,000 queries are budget={given!r}."
         )
-    for name, value in wanted.items():
+    for name, value in named_targets.items():
         return Target(kinds[name], value)
     return given

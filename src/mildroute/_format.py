@@ -38,8 +38,8 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for row in (head, *rows):
         first, *others = (
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append("  ".join([first, *others]).rstrip())
     return "\n".join(lines)

@@ -58,14 +58,14 @@ class JsonlFile:
     def resume(cls, path: Path) -> JsonlFile:
         """Append to a new or existing file without a lock; remove an incomplete last line."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = cls.__new__(cls)
-        found._start(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644))
-        end = os.fstat(found._file).st_size
-        while end and os.pread(found._file, 1, end - 1) != b"\n":
+        file = cls.__new__(cls)
+        file._start(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644))
+        end = os.fstat(file._file).st_size
+        while end and os.pread(file._file, 1, end - 1) != b"\n":
             end -= 1
-        os.ftruncate(found._file, end)
-        found.size = end
-        return found
+        os.ftruncate(file._file, end)
+        file.size = end
+        return file
 
     def _start(self, path: Path, file: int) -> None:
         self.path = path
@@ -94,12 +94,12 @@ class JsonlFile:
     def is_in_place(self) -> bool:
         """Return whether the file is still the one at its path, as far as can be determined."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return False
         except OSError:  # it may exist: the folder is unreadable, or a network disk is slow
             return not self.is_removed
-        return os.path.samestat(found, os.fstat(self._file))
+        return os.path.samestat(status, os.fstat(self._file))
 
     @property
     def is_removed(self) -> bool:
@@ -320,13 +320,13 @@ def _of_objects(url: str, columns: Sequence[str] | None) -> Iterator[dict[str, A
     import pyarrow.fs as pafs
 
     system, root = open_location(url)
-    found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
-    for path in sorted(info.path for info in found):
+    objects = system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
+    for path in sorted(info.path for info in objects):
         if path.endswith(TABLE):
             with system.open_input_file(path) as file:
                 yield from _of_table(file, path, columns)
         elif path.endswith((LINES, f"{LINES}.gz")):
-            # Arrow unpacks what ends with .gz.
+            # Arrow decompresses files that end with .gz.
             with system.open_input_stream(path) as stream:
                 yield from _parse_lines(io.BufferedReader(stream), path)
 

@@ -126,13 +126,13 @@ def load_mmlu_pro(
         Traceback (most recent call last):
         mildroute.exceptions.TableError: ...
     """
-    kept = Path(folder) if folder is not None else cache_folder("datasets") / "mmlu_pro"
+    cache = Path(folder) if folder is not None else cache_folder("datasets") / "mmlu_pro"
     columns: dict[str, dict[str, Any]] = {}
     questions: dict[str, dict[str, Any]] = {}
-    for place, (name, (file, digest, price)) in enumerate(_ANSWERS.items()):
+    for number, (name, (file, digest, price)) in enumerate(_ANSWERS.items()):
         if progress is not None:
-            progress(place, len(_ANSWERS), name)
-        rows = _answers_in(_downloaded(kept, f"model_outputs_{file}_5shots.zip", url, digest))
+            progress(number, len(_ANSWERS), name)
+        rows = _answers_in(_downloaded(cache, f"model_outputs_{file}_5shots.zip", url, digest))
         found = {}
         for row in rows:
             key, text = str(row["question_id"]), _question(row)
@@ -151,7 +151,7 @@ def load_mmlu_pro(
 
 
 def _question(row: dict[str, Any]) -> str:
-    options = "\n".join(f"{chr(65 + place)}. {text}" for place, text in enumerate(row["options"]))
+    options = "\n".join(f"{chr(65 + index)}. {text}" for index, text in enumerate(row["options"]))
     return f"{row['question']}\n{options}"
 
 

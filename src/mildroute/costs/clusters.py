@@ -148,10 +148,10 @@ def find_clusters(
     linked = codes if kinds is None else link(codes, kinds)
     if kinds is None or kinds.max() == 0 or linked.max() == codes.max():
         return Clusters(codes, tuple(links), None, notes)
-    found = Clusters(linked, (*links, "group"), None, notes)
-    enough = found.effective >= ENOUGH_CLUSTERS
+    clusters = Clusters(linked, (*links, "group"), None, notes)
+    enough = clusters.effective >= ENOUGH_CLUSTERS
     if whole_groups or enough or _are_copies(linked, codes, scores):
-        return found
+        return clusters
     return Clusters(codes, tuple(links), kinds, notes)
 
 
@@ -159,15 +159,15 @@ def _links_of(
     texts: Sequence[str] | None, conversations: Any
 ) -> tuple[list[tuple[Link, NDArray[np.intp], bool]], tuple[str, ...]]:
     """Return candidate links, each with whether it needs no evidence, and notes."""
-    found: list[tuple[Link, NDArray[np.intp], bool]] = []
+    candidates: list[tuple[Link, NDArray[np.intp], bool]] = []
     notes: tuple[str, ...] = ()
     if texts is not None:
-        found.append(("prompt", _first_seen([_plain(text) for text in texts]), True))
+        candidates.append(("prompt", _first_seen([_plain(text) for text in texts]), True))
         looser, notes = _templates(texts)
-        found += [("template", codes, False) for codes in looser]
+        candidates += [("template", codes, False) for codes in looser]
     if conversations is not None:
-        found.append(("conversation", _given(conversations), True))
-    return found, notes
+        candidates.append(("conversation", _given(conversations), True))
+    return candidates, notes
 
 
 def _effective(codes: NDArray[np.intp]) -> float:
@@ -234,8 +234,8 @@ def _variances(
     """
     found, clusters = [], int(codes.max()) + 1
     for column in scores.T:
-        known = ~np.isnan(column)
-        label, values = codes[known], column[known]
+        is_known = ~np.isnan(column)
+        label, values = codes[is_known], column[is_known]
         sizes = np.bincount(label, minlength=clusters)
         spare = len(values) - np.count_nonzero(sizes)
         if spare < 1 or spare >= len(values) - 1:
@@ -260,10 +260,10 @@ def _are_copies(
     if scores is None:
         return True
     count = int(codes.max()) + 1
-    known = ~np.isnan(scores)
+    is_known = ~np.isnan(scores)
     sums, counts = (
         np.stack([np.bincount(codes, column, minlength=count) for column in values.T], axis=1)
-        for values in (np.where(known, scores, 0.0), known.astype(np.float64))
+        for values in (np.where(is_known, scores, 0.0), is_known.astype(np.float64))
     )
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     first = np.unique(codes, return_index=True)[1]
@@ -355,13 +355,13 @@ def _fingerprints(texts: Sequence[str]) -> NDArray[np.uint32]:
     rng = np.random.default_rng(0)
     factors = rng.integers(1, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64) | np.uint64(1)
     offsets = rng.integers(0, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64)
-    found = np.empty((len(texts), len(factors)), dtype=np.uint32)
+    minima = np.empty((len(texts), len(factors)), dtype=np.uint32)
     for start in range(0, len(texts), 2000):
         grams, starts = _shingles(texts[start : start + 2000])
-        for place, (factor, offset) in enumerate(zip(factors, offsets, strict=True)):
+        for index, (factor, offset) in enumerate(zip(factors, offsets, strict=True)):
             mixed = ((grams * factor + offset) >> np.uint64(32)).astype(np.uint32)
-            found[start : start + 2000, place] = np.minimum.reduceat(mixed, starts)
-    return found
+            minima[start : start + 2000, index] = np.minimum.reduceat(mixed, starts)
+    return minima
 
 
 def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
@@ -376,16 +376,16 @@ def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp
     letters = letters.astype(np.uint64)
     lengths = np.array([len(text) for text in cut])
     runs = np.zeros(len(letters) - _SHINGLE + 1, dtype=np.uint64)
-    for place in range(_SHINGLE):
-        runs = runs * np.uint64(0x100000001B3) + letters[place : place + len(runs)]
+    for offset in range(_SHINGLE):
+        runs = runs * np.uint64(0x100000001B3) + letters[offset : offset + len(runs)]
     # Scrambled, because neighboring sums must not stay neighbors.
     runs ^= runs >> np.uint64(29)
     runs *= np.uint64(0xBF58476D1CE4E5B9)
     runs ^= runs >> np.uint64(32)
     ends = np.cumsum(lengths)
     inside = np.ones(len(letters), dtype=bool)
-    for place in range(1, _SHINGLE):
-        inside[ends - place] = False
-    kept = runs[inside[: len(runs)]]
+    for offset in range(1, _SHINGLE):
+        inside[ends - offset] = False
+    shingles = runs[inside[: len(runs)]]
     counts = lengths - _SHINGLE + 1
-    return kept, np.cumsum(counts) - counts
+    return shingles, np.cumsum(counts) - counts

@@ -109,12 +109,12 @@ def _files_of_one(name: str) -> list[SourceFile]:
     path = Path(name.removeprefix("file://")).expanduser()
     system = pafs.LocalFileSystem(use_mmap=True)
     try:
-        found = _local(path)
+        paths = _local(path)
     except OSError as error:
         raise TableError(
             f"{name!r} cannot be read: {one_line(error)}; check the path and its permissions."
         ) from error
-    return [SourceFile(str(file), str(file), _kind(str(file)), system) for file in found]
+    return [SourceFile(str(file), str(file), _kind(str(file)), system) for file in paths]
 
 
 def _local(path: Path) -> list[Path]:
@@ -129,15 +129,15 @@ def _local(path: Path) -> list[Path]:
         )
     if path.exists():
         return [path]
-    found = (
+    paths = (
         sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
         if glob.has_magic(str(path))
         else []
     )
-    if not found:
+    if not paths:
         what = "matches no file" if glob.has_magic(str(path)) else "does not exist"
         raise TableError(f"{str(path)!r} {what}; check the path.")
-    return [file for file in found if file.is_file()]
+    return [file for file in paths if file.is_file()]
 
 
 def _counts(parts: Iterable[str]) -> bool:
@@ -146,12 +146,12 @@ def _counts(parts: Iterable[str]) -> bool:
 
 
 def _shards(folder: str, files: list[Any]) -> list[Any]:
-    found = [file for file in files if PurePosixPath(str(file)).suffix.lower() in SUFFIXES]
-    if not found:
+    shards = [file for file in files if PurePosixPath(str(file)).suffix.lower() in SUFFIXES]
+    if not shards:
         raise TableError(
             f"folder {folder!r} holds no shards: files that end with {_KNOWN}; check the path."
         )
-    return found
+    return shards
 
 
 def _kind(name: str) -> str:
@@ -167,11 +167,11 @@ def _remote(url: str) -> list[SourceFile]:
     try:
         info = system.get_file_info(path)
         if glob.has_magic(path) and glob_files is not None:
-            found = sorted(glob_files(path))
+            locations = sorted(glob_files(path))
         elif info.type == pafs.FileType.Directory:
             entries = system.get_file_info(pafs.FileSelector(path, recursive=True))
             names = sorted(entry.path for entry in entries if entry.type == pafs.FileType.File)
-            found = _shards(
+            locations = _shards(
                 url,
                 [
                     name
@@ -180,15 +180,16 @@ def _remote(url: str) -> list[SourceFile]:
                 ],
             )
         else:
-            found = [path] if info.type == pafs.FileType.File else []
+            locations = [path] if info.type == pafs.FileType.File else []
     except OSError as error:
         raise TableError(
             f"{url!r} cannot be read: {one_line(error)}; check the address and its permissions."
         ) from error
-    if not found:
+    if not locations:
         raise TableError(f"{url!r} does not exist; check the address.")
     return [
-        SourceFile(name, f"{scheme}://{name.lstrip('/')}", _kind(name), system) for name in found
+        SourceFile(name, f"{scheme}://{name.lstrip('/')}", _kind(name), system)
+        for name in locations
     ]
 
 

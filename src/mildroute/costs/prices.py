@@ -147,8 +147,8 @@ class PriceList:
                 f" {type(prices).__name__}."
             )
         factor = _factor(per)
-        found = {str(name): _price(name, value) for name, value in prices.items()}
-        return cls({name: price.times(factor) for name, price in found.items()}, date, source)
+        price_of = {str(name): _price(name, value) for name, value in prices.items()}
+        return cls({name: price.times(factor) for name, price in price_of.items()}, date, source)
 
     @classmethod
     def from_any(cls, prices: Any, *, per: str = "1M") -> PriceList:
@@ -214,10 +214,14 @@ class PriceList:
         """
         with needs_extra("litellm", extra="litellm", user="PriceList.from_litellm"):
             litellm = importlib.import_module("litellm")
-        known: Mapping[str, Any] = litellm.model_cost
-        wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        model_prices: Mapping[str, Any] = litellm.model_cost
+        litellm_names = (
+            dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        )
         unknown = [
-            name for name in wanted.values() if "input_cost_per_token" not in known.get(name, {})
+            name
+            for name in litellm_names.values()
+            if "input_cost_per_token" not in model_prices.get(name, {})
         ]
         if unknown:
             raise TableError(
@@ -226,7 +230,7 @@ class PriceList:
             )
         version = getattr(litellm, "__version__", None)
         return cls(
-            {expert: _of_tokens(known[name]) for expert, name in wanted.items()},
+            {expert: _of_tokens(model_prices[name]) for expert, name in litellm_names.items()},
             date=None,
             source="litellm" if version is None else f"litellm {version}",
         )
@@ -255,7 +259,7 @@ class PriceList:
 
 
 def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
-    """Return prices in the form that Parquet stores beside the schema."""
+    """Return prices in the form that Parquet stores alongside the schema."""
     return (
         {}
         if prices is None
@@ -268,17 +272,17 @@ def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
 
 
 def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
-    """Return the prices stored beside a schema, or `None`."""
+    """Return the prices stored alongside a schema, or `None`."""
     if METADATA_KEY not in metadata:
         return None
     try:
-        kept = json.loads(metadata[METADATA_KEY])["prices"]
+        stored = json.loads(metadata[METADATA_KEY])["prices"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TableError(
             f"the metadata key {METADATA_KEY.decode()!r} must hold JSON with prices; remove the key"
             " or write it again."
         ) from error
-    return _of_json(kept)
+    return _of_json(stored)
 
 
 def _price(name: object, value: Any) -> Price:
@@ -391,10 +395,10 @@ def _numbers_in(row: Mapping[str, Any], delimiter: str) -> dict[str, Any]:
     """Return a row with its prices as numbers; other cells are left for the error message."""
     from mildroute.costs.schema import DOLLARS, parse_number
 
-    found = dict(row)
+    parsed = dict(row)
     for name in ("input", "output", "cached_input"):
         cell = (row.get(name) or "").strip().lower()
         decimal = "," if delimiter != "," and "," in cell else "."
         with contextlib.suppress(ValueError):
-            found[name] = parse_number(cell, DOLLARS, decimal) if cell else row.get(name)
-    return found
+            parsed[name] = parse_number(cell, DOLLARS, decimal) if cell else row.get(name)
+    return parsed

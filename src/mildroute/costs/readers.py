@@ -298,16 +298,16 @@ def _of_queries(
     table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog
 ) -> dict[str, pa.ChunkedArray]:
     """Return the columns of the query, which must agree on all of its rows."""
-    found = {}
+    columns = {}
     for target, aliases in _OF_QUERY.items():
         name = _first(table.column_names, aliases)
         if name is not None:
-            found[target] = _same_on_all_rows(table.column(name), name, first_rows, query_of)
-    if INPUT not in found and ID not in table.column_names:
+            columns[target] = _same_on_all_rows(table.column(name), name, first_rows, query_of)
+    if INPUT not in columns and ID not in table.column_names:
         log.notes.append("no input column: the query is taken as id and as input")
-        found[INPUT] = as_text(table.column("query"), "query").take(pa.array(first_rows))
-        found = {INPUT: found.pop(INPUT)} | found
-    return found
+        columns[INPUT] = as_text(table.column("query"), "query").take(pa.array(first_rows))
+        columns = {INPUT: columns.pop(INPUT)} | columns
+    return columns
 
 
 def _same_on_all_rows(
@@ -512,12 +512,12 @@ def _dialect(file: SourceFile) -> _Dialect:
             encoding = "cp1252"
     text = head[:_LONGEST_HEADER].decode(encoding, errors="ignore")
     header = re.sub(r'"[^"]*"', "", text).lstrip("\r\n").partition("\n")[0]
-    said = re.fullmatch(r"sep=([,;\t|])\r?", header)
+    declared = re.fullmatch(r"sep=([,;\t|])\r?", header)
     # Column names may contain bars.
     delimiter = "|" if "|" in header and not set(",;\t") & set(header) else None
-    delimiter = said[1] if said else delimiter or max(",;\t", key=header.count)
+    delimiter = declared[1] if declared else delimiter or max(",;\t", key=header.count)
     encoding = "utf-8" if encoding == "utf-8-sig" else encoding
-    return _Dialect(delimiter, encoding, 1 if said else 0)
+    return _Dialect(delimiter, encoding, 1 if declared else 0)
 
 
 def _csv(file: SourceFile) -> Iterator[pa.Table]:
@@ -568,10 +568,10 @@ def _spreadsheet(file: SourceFile) -> pa.Table:
         ) from error
     if not rows:
         raise TableError(f"{file.shown!r} is empty; a table needs a header and at least one row.")
-    places = [place for place, name in enumerate(rows[0]) if name is not None]
-    names = [_cell(rows[0][place]) for place in places]
+    places = [column for column, name in enumerate(rows[0]) if name is not None]
+    names = [_cell(rows[0][column]) for column in places]
     texts = [
-        [_cell(row[place]) if place < len(row) else "" for place in places] for row in rows[1:]
+        [_cell(row[column]) if column < len(row) else "" for column in places] for row in rows[1:]
     ]
     # Cells beside or below the table, which have no header, make no rows.
     filled = [row for row in texts if any(row)]

@@ -237,11 +237,11 @@ def _parsed_by_word(
     encoded = words.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     numbers = []
-    for place, word in enumerate(encoded.dictionary.to_pylist()):
+    for index, word in enumerate(encoded.dictionary.to_pylist()):
         try:
             numbers.append(parse_number(word, name, decimal))
         except ValueError as error:
-            row = pc.index(encoded.indices, place).as_py()
+            row = pc.index(encoded.indices, index).as_py()
             raise TableError(
                 f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r};"
                 f" {error}."
@@ -343,18 +343,18 @@ class MatchedColumns:
     def source_names(self, names: Sequence[str]) -> dict[str, str]:
         """Return the source column of each canonical name and of each column that has none."""
         check_unique(names)
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for name in names:
             canonical = self.names.get(name, name)
             if canonical is None:
                 continue
-            if canonical in found:
+            if canonical in sources:
                 raise TableError(
-                    f"one column may be read as {canonical!r}, got {found[canonical]!r} and"
+                    f"one column may be read as {canonical!r}, got {sources[canonical]!r} and"
                     f" {name!r}; rename or drop one of them."
                 )
-            found[canonical] = name
-        return found
+            sources[canonical] = name
+        return sources
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
@@ -366,9 +366,9 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 def is_canonical(names: Iterable[str]) -> bool:
     """Return whether all columns of a wide table have canonical names."""
-    known = (*PREFIXES, ANSWER, LOGPROB, PROPENSITY)
+    prefixes = (*PREFIXES, ANSWER, LOGPROB, PROPENSITY)
     return any(name.startswith(SCORE) for name in names) and all(
-        name in {*PLAIN, "text"} or name.startswith(known) for name in names
+        name in {*PLAIN, "text"} or name.startswith(prefixes) for name in names
     )
 
 
@@ -391,11 +391,11 @@ def infer_schema(
         matched: Canonical names of columns that have other names.
     """
     source_of = (matched or MatchedColumns()).source_names(names)
-    given, names = names, list(source_of)
+    original_names, names = names, list(source_of)
     found = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
-    _check_experts(found, given)
+    _check_experts(found, original_names)
     _check_known(names, found)
-    kept = found if experts is None else _chosen(experts, found)
+    selected = found if experts is None else _chosen(experts, found)
     sources = {name: name for name in PLAIN if name in names}
     repairs: tuple[str, ...] = ()
     if INPUT not in sources and "text" in names:
@@ -404,7 +404,7 @@ def infer_schema(
         repairs = ("columns 'input' and 'text' are both there: 'input' is used",)
     sources = {name: sources[name] for name in PLAIN if name in sources}
     if answers:
-        _check_answers(names, kept)
+        _check_answers(names, selected)
     sources |= {
         name: name
         for prefix in (
@@ -412,13 +412,15 @@ def infer_schema(
             *([PROPENSITY] if propensities else []),
             *([ANSWER, LOGPROB] if answers else []),
         )
-        for name in (prefix + expert for expert in kept)
+        for name in (prefix + expert for expert in selected)
         if name in names
     }
     sources = {name: source_of[source] for name, source in sources.items()}
     used = set(sources.values())
-    ignored = tuple(name for name in given if name not in used)
-    return TableSchema(kept, sources, ignored, repairs, {} if matched is None else matched.scales)
+    ignored = tuple(name for name in original_names if name not in used)
+    return TableSchema(
+        selected, sources, ignored, repairs, {} if matched is None else matched.scales
+    )
 
 
 def check_unique(names: Sequence[str]) -> None:
@@ -491,15 +493,15 @@ def _chosen(experts: Sequence[str], found: tuple[str, ...]) -> tuple[str, ...]:
         raise ArgumentError(
             f"experts must be a list of names, got the text {experts!r}; put it in a list."
         )
-    kept = tuple(experts)
-    unknown = [name for name in kept if name not in found]
+    selected = tuple(experts)
+    unknown = [name for name in selected if name not in found]
     if unknown:
         raise TableError(
             f"no expert is called {unknown[0]!r}; the table has {', '.join(map(repr, found))}."
         )
-    if len(kept) < 2 or len(set(kept)) < len(kept):
+    if len(selected) < 2 or len(set(selected)) < len(selected):
         raise TableError(
-            f"at least two different experts must be kept, got {list(kept)!r}; the table has"
+            f"at least two different experts must be kept, got {list(selected)!r}; the table has"
             f" {', '.join(map(repr, found))}."
         )
-    return kept
+    return selected

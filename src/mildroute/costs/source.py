@@ -174,13 +174,13 @@ def find_input(table: pa.Table, column: str | None = None) -> str:
     """
     names = table.column_names
     matcher = _Matcher(names, lambda: table, ColumnMapping(input=column), ".")
-    found = matcher.find_input()
-    if found is None:
+    column_name = matcher.find_input()
+    if column_name is None:
         raise TableError(
             f"a column must hold the texts, got the columns {listed(names)}; say which one it is"
             " (input, --input)."
         )
-    return found
+    return column_name
 
 
 class _Matcher:
@@ -269,20 +269,20 @@ class _Matcher:
             self._take_spelled_otherwise(check=not are_chosen)
         else:
             self._guess_scores()
-        known = {name.removeprefix(SCORE) for name in self._canonical(SCORE)}
-        self._take_values(known)
+        experts = {name.removeprefix(SCORE) for name in self._canonical(SCORE)}
+        self._take_values(experts)
         self._take_texts(is_odd=not exact)
         if self.found or not are_chosen:
             self._note_ignored()
         return self._finished("")
 
     def _take_given_scores(self, exact: Sequence[str]) -> None:
-        given = _score_columns(self.mapping.scores or ())
+        columns = _score_columns(self.mapping.scores or ())
         if SCORE not in self.scales:
-            self._refuse_errors([name for name in given.values() if _parts(name)[0] == _ERROR], 1)
+            self._refuse_errors([name for name in columns.values() if _parts(name)[0] == _ERROR], 1)
         for name in exact:
             self.found[name] = None
-        for expert, column in given.items():
+        for expert, column in columns.items():
             self.found[self._checked(column)] = SCORE + expert
 
     def _take_spelled_otherwise(self, *, check: bool) -> None:
@@ -329,10 +329,10 @@ class _Matcher:
                 " such a row."
             )
         if SCORE not in self.scales and max(ranges[name][1] for name in names) < LOWEST_SCORES:
-            most = max(ranges[name][1] for name in names)
+            largest = max(ranges[name][1] for name in names)
             raise TableError(
-                f"columns {listed(names)} have no number above {most:g} and look like dollars, not"
-                " like scores from 0 to 1; say which columns are scores (scores, --score"
+                f"columns {listed(names)} have no number above {largest:g} and look like dollars,"
+                " not like scores from 0 to 1; say which columns are scores (scores, --score"
                 f" COLUMN=EXPERT), the columns are {listed(self.names)}."
             )
         self.found |= {name: SCORE + name.strip() for name in names}
@@ -386,11 +386,11 @@ class _Matcher:
                 if name == DOLLARS + expert:
                     self.found[name] = None
             self.found[self._checked(column)] = DOLLARS + expert
-        known = {_normalized(expert): expert for expert in experts}
+        expert_of = {_normalized(expert): expert for expert in experts}
         read: dict[str, list[str]] = {}
         for name in self.names:
             prefix, rest = _parts(name)
-            expert = known.get(_normalized(rest), rest if ":" in name else "")
+            expert = expert_of.get(_normalized(rest), rest if ":" in name else "")
             if name in self.found or prefix in ("", SCORE, _ERROR) or not expert:
                 continue
             if prefix == _MILLISECONDS:
@@ -724,12 +724,12 @@ def _of_files(
     files: Sequence[SourceFile], schemas: Sequence[Schema], first: Chunk, rows: int
 ) -> Iterator[Chunk]:
     layout, first_row = first.layout, 0
-    wanted = list(layout.sources.values())
+    columns = list(layout.sources.values())
     for _, group in groupby(
-        zip(files, schemas, strict=True), key=lambda pair: _types(pair[1], wanted)
+        zip(files, schemas, strict=True), key=lambda pair: _types(pair[1], columns)
     ):
         alike = [file for file, _ in group]
-        for raw in read_batches(alike, wanted, rows=rows):
+        for raw in read_batches(alike, columns, rows=rows):
             yield replace(first, raw=_conformed(raw, layout, first_row), first_row=first_row)
             first_row += raw.num_rows
 
@@ -745,8 +745,8 @@ def _conformed(raw: pa.Table, layout: TableSchema, first_row: int) -> pa.Table:
 
     A run may lack a key, which is a missing value, or add one, which would otherwise be lost.
     """
-    known = {*layout.sources.values(), *layout.ignored}
-    new = [name for name in raw.column_names if name not in known]
+    expected = {*layout.sources.values(), *layout.ignored}
+    new = [name for name in raw.column_names if name not in expected]
     if new:
         raise TableError(
             f"column {new[0]!r} first appears after row {first_row}; give the first line all keys."

@@ -53,12 +53,12 @@ class DuplicateDetector:
         All texts are remembered.
         """
         values = fingerprints(digests(column))
-        known: Any = np.zeros(len(values), dtype=bool)
+        is_repeat: Any = np.zeros(len(values), dtype=bool)
         for run in self._runs:
             places = np.searchsorted(run, values)
-            known |= run[np.minimum(places, len(run) - 1)] == values
+            is_repeat |= run[np.minimum(places, len(run) - 1)] == values
         self._remember(np.sort(values))
-        return int(known.argmax()) if known.any() else None
+        return int(is_repeat.argmax()) if is_repeat.any() else None
 
     def _remember(self, run: NDArray[np.uint64]) -> None:
         """Merge runs of similar size, so that there are never more than about log n of them."""

@@ -324,12 +324,12 @@ class TableSummary:
             >>> describe({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
             0.0
         """
-        kept = {
+        plain = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in vars(self).items()
         }
         prices = None if self.prices is None else self.prices.as_dict()
-        return kept | {
+        return plain | {
             "experts": [asdict(expert) for expert in self.experts],
             "prices": prices,
             "best_by_score": self.best_by_score.name,
@@ -448,7 +448,7 @@ class _Pass:
         share = float(tally.decided_wins.max() / tally.decided) if tally.decided else 0.0
         summary = TableSummary(
             rows=tally.rows,
-            experts=tuple(self._expert(place, name) for place, name in enumerate(names)),
+            experts=tuple(self._expert(index, name) for index, name in enumerate(names)),
             price_weight=float(self.price_weight),
             best_single=names[
                 int(np.lexsort((tally.dollars, costs.round(12)))[0])

@@ -224,8 +224,8 @@ class CostTable:
             "read as: input 'Prompt'; scores of gpt, llama (columns of numbers from 0 to 1)"
         """
         dollars = prices if names_columns(prices) else None
-        given = (input, scores, dollars, score_scale, latency_unit)
-        mapping = None if given == (None,) * 5 else ColumnMapping(*given)
+        options = (input, scores, dollars, score_scale, latency_unit)
+        mapping = None if options == (None,) * 5 else ColumnMapping(*options)
         if isinstance(data, CostTable):
             if mapping is not None:
                 raise ArgumentError(
@@ -285,8 +285,8 @@ class CostTable:
             A partial table with the new expert first and one of the others second.
         """
         raw = read_whole(resolve_files(source))
-        found = [name[len(SCORE) :] for name in raw.column_names if name.startswith(SCORE)]
-        new = [name for name in found if name not in known]
+        experts = [name[len(SCORE) :] for name in raw.column_names if name.startswith(SCORE)]
+        new = [name for name in experts if name not in known]
         if len(new) != 1:
             raise TableError(
                 "the scores of a new expert need one column 'score:<expert>' that the table does"
@@ -376,9 +376,9 @@ class CostTable:
             raise TableError(
                 "whole groups need the column 'group', got none; add it, or leave by='group' out."
             )
-        found = replace(self)
-        found.__dict__["clusters"] = self._clusters(whole_groups=True)
-        return found
+        table = replace(self)
+        table.__dict__["clusters"] = self._clusters(whole_groups=True)
+        return table
 
     def _clusters(self, *, whole_groups: bool = False) -> Clusters:
         return find_clusters(
@@ -570,8 +570,8 @@ class CostTable:
         source = open_source(
             self.arrow, experts=experts, rows=_RUN, answers=self._has(ANSWER), missing="keep"
         )
-        kept = self.arrow.select(list(source.layout.sources))
-        return replace(self, arrow=kept, experts=source.layout.experts)
+        arrow = self.arrow.select(list(source.layout.sources))
+        return replace(self, arrow=arrow, experts=source.layout.experts)
 
     def with_expert(
         self,
@@ -615,8 +615,8 @@ class CostTable:
         for prefix, matrix in ((SCORE, scores), (DOLLARS, dollars)):
             if matrix is not None:
                 for name, column in zip(self.experts, np.asarray(matrix).T, strict=True):
-                    place = arrow.column_names.index(prefix + name)
-                    arrow = arrow.set_column(place, prefix + name, pa.array(column))
+                    index = arrow.column_names.index(prefix + name)
+                    arrow = arrow.set_column(index, prefix + name, pa.array(column))
         return replace(self, arrow=arrow)
 
     def split(
@@ -645,12 +645,12 @@ class CostTable:
         moved = sides[1].arrow.column(SPLIT).to_pylist().count("train") if by == "column" else 0
         if not moved:
             return sides
-        said = (
+        repairs = (
             *self.repairs,
             f"{pluralize(moved, 'row')} labeled 'train' moved to the test side, where the same text"
             " is labeled 'test'",
         )
-        return replace(sides[0], repairs=said), replace(sides[1], repairs=said)
+        return replace(sides[0], repairs=repairs), replace(sides[1], repairs=repairs)
 
     def with_prices(
         self,
@@ -676,13 +676,13 @@ class CostTable:
             >>> table.with_prices(PriceList.of({"a": 1.0, "b": 10.0}), output_tokens=99).dollars
             array([[0.0001, 0.001 ]])
         """
-        known = None if per == "call" else PriceList.from_any(prices, per=per)
+        price_list = None if per == "call" else PriceList.from_any(prices, per=per)
         dollars = (
             call_dollars(prices, self.experts, self.rows)
-            if known is None
-            else dollars_of(self.arrow, self.experts, known, output_tokens)
+            if price_list is None
+            else dollars_of(self.arrow, self.experts, price_list, output_tokens)
         )
-        return replace(self, arrow=with_dollars(self.arrow, dollars), prices=known)
+        return replace(self, arrow=with_dollars(self.arrow, dollars), prices=price_list)
 
     def to_pandas(self) -> Any:
         """Return the columns as a pandas DataFrame, under their canonical names.
@@ -722,8 +722,8 @@ class CostTable:
 
     def _matrix(self, prefix: str) -> NDArray[np.float64]:
         matrix = np.empty((self.rows, len(self.experts)))
-        for place, expert in enumerate(self.experts):
-            matrix[:, place] = self.arrow.column(prefix + expert).to_numpy()
+        for index, expert in enumerate(self.experts):
+            matrix[:, index] = self.arrow.column(prefix + expert).to_numpy()
         matrix.flags.writeable = False
         return matrix
 

@@ -350,8 +350,8 @@ class _Rows:
 
     def place(self, name: str, row: int) -> str:
         query = self.ids[int(row)].as_py()
-        known = "" if query is None else f" (query_id {query[:60]!r})"
-        return f"column {name!r}, row {self.first_row + int(row)}{known}"
+        query_note = "" if query is None else f" (query_id {query[:60]!r})"
+        return f"column {name!r}, row {self.first_row + int(row)}{query_note}"
 
 
 def _numbered(part: Chunk) -> pa.ChunkedArray:
@@ -390,25 +390,25 @@ def _absent(
     numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows
 ) -> dict[str, NDArray[np.bool_]]:
     """Return where scores are missing, by column; raise unless the caller says how they count."""
-    found: dict[str, NDArray[np.bool_]] = {}
+    missing: dict[str, NDArray[np.bool_]] = {}
     for name in part.layout.names(SCORE):
         values = numbers[name].to_numpy()
         # the minimum is NaN if any value is: one quick pass if nothing is missing
         if len(values) == 0 or not np.isnan(values.min()):
             continue
         mask = np.isnan(values)
-        place = rows.place(name, int(mask.argmax()))
+        row_name = rows.place(name, int(mask.argmax()))
         if part.unasked and part.missing not in ("drop", "keep"):
             raise TableError(
-                f"{place}: a score is missing, which need not be a wrong answer: {part.unasked}."
+                f"{row_name}: a score is missing, which need not be a wrong answer: {part.unasked}."
             )
         if part.missing == "raise":
             raise TableError(
-                f"{place}: a score is missing; fill it in, or set missing (--missing) to zero, so"
-                " that it counts as 0, or to drop, so that its row does not count."
+                f"{row_name}: a score is missing; fill it in, or set missing (--missing) to zero,"
+                " so that it counts as 0, or to drop, so that its row does not count."
             )
-        found[name] = mask
-    return found
+        missing[name] = mask
+    return missing
 
 
 def _count_as_wrong(
@@ -560,23 +560,23 @@ def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.
     counted = _counted(table, expert, "out")
     if counted is not None:
         return counted
-    given = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
-    if given is None:
+    tokens = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
+    if tokens is None:
         raise TableError(
             f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or"
             f" 'outchars:{expert}', or give the tokens of an answer (output_tokens,"
             " --output-tokens), or prices per call."
         )
     if (
-        isinstance(given, bool)
-        or not isinstance(given, (int, float))
-        or not np.isfinite(given)
-        or given < 0
+        isinstance(tokens, bool)
+        or not isinstance(tokens, (int, float))
+        or not np.isfinite(tokens)
+        or tokens < 0
     ):
         raise ArgumentError(
-            f"output_tokens must be finite and not negative, got {given!r} for {expert!r}."
+            f"output_tokens must be finite and not negative, got {tokens!r} for {expert!r}."
         )
-    return np.full(table.num_rows, float(given))
+    return np.full(table.num_rows, float(tokens))
 
 
 # Dollars per call, the same for all queries.

@@ -128,8 +128,8 @@ def write_config(
         {'small': 0, 'large': 1}
     """
     if experts is not None:
-        config.id2label = {place: str(name) for place, name in enumerate(experts)}
-        config.label2id = {str(name): place for place, name in enumerate(experts)}
+        config.id2label = {index: str(name) for index, name in enumerate(experts)}
+        config.label2id = {str(name): index for index, name in enumerate(experts)}
     if len(config.id2label) != len(deferral.margins):
         raise ShapeError(
             f"a model must have one label per expert, got {len(config.id2label)} labels and"
@@ -160,30 +160,30 @@ def config_of(config: Any) -> DeferralConfig | None:
         >>> config_of(config).margins
         (1.0, 2.0)
     """
-    said = getattr(config, _KEY, None)
-    if said is None:
+    stored = getattr(config, _KEY, None)
+    if stored is None:
         return None
-    known = set(DeferralConfig.__dataclass_fields__) | {"schema"}
+    fields = set(DeferralConfig.__dataclass_fields__) | {"schema"}
     if (
-        not isinstance(said, dict)
-        or said.get("schema") != _SCHEMA
-        or set(said) != known
-        or not isinstance(said["margins"], list)
+        not isinstance(stored, dict)
+        or stored.get("schema") != _SCHEMA
+        or set(stored) != fields
+        or not isinstance(stored["margins"], list)
     ):
         raise ArtifactError(
             f"{_KEY!r} in a model's config must have schema {_SCHEMA} and its fields, got"
-            f" {said!r:.200}; upgrade mildroute."
+            f" {stored!r:.200}; upgrade mildroute."
         )
-    found = DeferralConfig(
-        **{name: value for name, value in said.items() if name not in ("schema", "margins")},
-        margins=tuple(said["margins"]),
+    deferral = DeferralConfig(
+        **{name: value for name, value in stored.items() if name not in ("schema", "margins")},
+        margins=tuple(stored["margins"]),
     )
-    if len(found.margins) != len(config.id2label):
+    if len(deferral.margins) != len(config.id2label):
         raise ArtifactError(
-            f"a model must have one margin per label, got {len(found.margins)} and"
+            f"a model must have one margin per label, got {len(deferral.margins)} and"
             f" {len(config.id2label)}; train it again."
         )
-    return found
+    return deferral
 
 
 def _is_positive(value: object) -> bool:

@@ -87,7 +87,7 @@ class FineTuneData:
     def part(self, places: NDArray[np.intp]) -> FineTuneData:
         """Return some of the rows."""
         weights = None if self.weights is None else self.weights[places]
-        return FineTuneData([self.inputs[place] for place in places], self.costs[places], weights)
+        return FineTuneData([self.inputs[index] for index in places], self.costs[places], weights)
 
 
 def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.intp]:
@@ -270,10 +270,10 @@ def _by_length() -> dict[str, Any]:
 
     The name of the option depends on the version of transformers.
     """
-    known = need("transformers").TrainingArguments.__dataclass_fields__
+    options = need("transformers").TrainingArguments.__dataclass_fields__
     return (
         {"train_sampling_strategy": "group_by_length"}
-        if "train_sampling_strategy" in known
+        if "train_sampling_strategy" in options
         else {"group_by_length": True}
     )
 

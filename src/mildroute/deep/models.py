@@ -86,7 +86,7 @@ def resnet18_32(labels: int | Sequence[str]) -> Any:
         ({'small': 0, 'large': 1}, 11169858)
     """
     names = (
-        [f"expert_{place}" for place in range(labels)] if isinstance(labels, int) else list(labels)
+        [f"expert_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
     )
     config = SmallResNetConfig(
         embedding_size=64,
@@ -94,7 +94,7 @@ def resnet18_32(labels: int | Sequence[str]) -> Any:
         depths=[2, 2, 2, 2],
         layer_type="basic",
         id2label=dict(enumerate(names)),
-        label2id={name: place for place, name in enumerate(names)},
+        label2id={name: index for index, name in enumerate(names)},
     )
     return SmallResNet(config)
 
@@ -140,29 +140,31 @@ def load_classifier(
             resnet18_32(list(experts or ["expert_0", "expert_1"])),
             ImageReader(preparation_of(SMALL_IMAGES)),
         )
-    found = find_model(source)
+    location = find_model(source)
     transformers = need("transformers")
     settings: dict[str, Any] = {
-        "local_files_only": Path(found).is_dir(),
+        "local_files_only": Path(location).is_dir(),
         "dtype": need("torch").float32,
     }
     if experts is not None:
-        labels = {place: str(name) for place, name in enumerate(experts)}
+        labels = {index: str(name) for index, name in enumerate(experts)}
         settings |= {
             "id2label": labels,
-            "label2id": {name: place for place, name in labels.items()},
+            "label2id": {name: index for index, name in labels.items()},
             "ignore_mismatched_sizes": True,
         }
     with quiet():
         if kind == "image":
-            model = transformers.AutoModelForImageClassification.from_pretrained(found, **settings)
-            return Classifier(model, ImageReader(_preparation(found)))
+            model = transformers.AutoModelForImageClassification.from_pretrained(
+                location, **settings
+            )
+            return Classifier(model, ImageReader(_preparation(location)))
         # Only eager attention can be exported.
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            found, attn_implementation="eager", **settings
+            location, attn_implementation="eager", **settings
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(
-            found, local_files_only=Path(found).is_dir()
+            location, local_files_only=Path(location).is_dir()
         )
     return Classifier(model, TextReader(_checked(tokenizer, model, max_tokens), max_tokens))
 
@@ -181,14 +183,14 @@ def save_classifier(classifier: Classifier, folder: str | Path) -> None:
         if len(how["resize"]) == 1
         else {"height": how["resize"][0], "width": how["resize"][1]}
     )
-    said = {
+    preprocessor = {
         "size": size,
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
         "resample": how["resample"],
     }
     (Path(folder) / _SETTINGS).write_text(
-        json.dumps(said | {"image_mean": how["mean"], "image_std": how["std"]}, indent=2)
+        json.dumps(preprocessor | {"image_mean": how["mean"], "image_std": how["std"]}, indent=2)
     )
 
 

@@ -87,9 +87,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
     Some of the rows are held out. Training keeps the state that decided best on them, they set the
-    temperature of the posterior, and the router's cost on them, beside the best single expert's, is
-    in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact carries
-    it, and neither torch nor transformers is needed to predict.
+    temperature of the posterior, and the router's cost on them, alongside the best single expert's,
+    is in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact
+    carries it, and neither torch nor transformers is needed to predict.
 
     Every parameter set to ``"cv"`` is chosen by held-out deferral loss, and one network is kept.
     The default trains three networks from the same start: the gap reward and the complement, each
@@ -146,8 +146,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         temperature_: Divisor of the scores.
         epochs_: Number of epochs behind the state that was kept.
         selection_: The reason for the objective and the state, in words.
-        validation_: Cost on the held-out rows with 95% intervals, beside those of the best single
-            expert and the oracle, or `None`.
+        validation_: Cost on the held-out rows with 95% intervals, alongside those of the best
+            single expert and the oracle, or `None`.
 
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
@@ -268,7 +268,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             {},
         )
         labels = classifier.model.config.id2label
-        router.experts_ = np.array([labels[place] for place in range(len(labels))], dtype=object)
+        router.experts_ = np.array([labels[index] for index in range(len(labels))], dtype=object)
         router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
         router.epochs_, router.validation_, router.selection_ = (
             None,
@@ -312,7 +312,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             objectives = objectives[:1]
         tellers = self._tellers(len(costs) - len(out), len(objectives))
         weights = None if data.weights is None else data.weights[out]
-        found = select(
+        selection = select(
             objectives,
             lambda objective: self._trained(objective, next(tellers), data, out),
             costs[out],
@@ -323,14 +323,14 @@ class DeepRouter(RouterMixin, BaseEstimator):
             deferral,
             self.epochs_,
             (self.optimizer_, self.learning_rate_, self.weight_decay_),
-        ) = found.trained
-        self.reward_, self.cv_results_ = found.objective.reward, found.tried
+        ) = selection.trained
+        self.reward_, self.cv_results_ = selection.objective.reward, selection.tried
         self._keep(classifier, deferral)
         self._look_back(
             [data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0)
         )
         if len(objectives) > 1:
-            self.selection_ = f"{found.reason}; {self.selection_}"
+            self.selection_ = f"{selection.reason}; {self.selection_}"
 
     def _trained(
         self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]
@@ -390,11 +390,11 @@ class DeepRouter(RouterMixin, BaseEstimator):
     def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
         """Yield a progress function for each training that reports its share of the whole."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
-        for place in range(trainings):
+        for number in range(trainings):
             yield (
                 None
                 if self.progress is None
-                else partial(_tell, self.progress, place * steps, trainings * steps)
+                else partial(_tell, self.progress, number * steps, trainings * steps)
             )
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
@@ -487,9 +487,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
             and (self.learning_rate is None or self.learning_rate > 0)
             and self.batch_size >= 1
         ):
-            given = (self.epochs, self.learning_rate, self.batch_size)
+            values = (self.epochs, self.learning_rate, self.batch_size)
             raise ArgumentError(
-                f"epochs and learning_rate must be positive and batch_size at least 1, got {given}."
+                "epochs and learning_rate must be positive and batch_size at least 1, got"
+                f" {values}."
             )
         if self.optimizer not in ("auto", "adam", "adamw") or not (
             self.weight_decay is None or 0 <= self.weight_decay < math.inf
@@ -582,8 +583,8 @@ def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
         row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes()
         for row in rows
     )
-    found = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
-    return np.frombuffer(found, np.uint32).reshape(len(rows), 2).astype(np.float64)
+    digests = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
+    return np.frombuffer(digests, np.uint32).reshape(len(rows), 2).astype(np.float64)
 
 
 # Scoring by an exported network: onnxruntime and tokenizers alone.
@@ -616,11 +617,11 @@ class _TextScorer(TextModel):
         """Return the scores of n texts, shape (n, p), in batches of ``size``."""
         parts = list(self.batches(list(texts), size))
         order = np.concatenate([rows for rows, _ in parts])
-        found = np.concatenate([scores for _, scores in parts]).astype(np.float64)
-        return found[np.argsort(order)]
+        ordered = np.concatenate([scores for _, scores in parts]).astype(np.float64)
+        return ordered[np.argsort(order)]
 
     def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
-        longest = max(1, *(len(found.ids) for found in tokens))
+        longest = max(1, *(len(encoding.ids) for encoding in tokens))
         padded = {name: self._padded(name, tokens, longest) for name in self._inputs}
         return np.asarray(self._session.run(None, padded)[0])
 
@@ -628,9 +629,9 @@ class _TextScorer(TextModel):
         padded = np.full(
             (len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64
         )
-        for place, found in enumerate(tokens):
-            row = getattr(found, _PARTS[name])
-            padded[place, : len(row)] = row
+        for index, encoding in enumerate(tokens):
+            row = getattr(encoding, _PARTS[name])
+            padded[index, : len(row)] = row
         return padded
 
 

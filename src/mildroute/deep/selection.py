@@ -85,12 +85,14 @@ def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> 
     Returns:
         Objectives; the first one is used if there is nothing to choose by.
     """
-    given = not isinstance(margins, str) or margins != "cv"
+    has_margins = not isinstance(margins, str) or margins != "cv"
     if reward != "cv":
-        return [Objective(reward, margin) for margin in ((None,) if given else (_NARROW, _WIDE))]
+        return [
+            Objective(reward, margin) for margin in ((None,) if has_margins else (_NARROW, _WIDE))
+        ]
     return _different(
         [
-            Objective(name, None if given else _WIDE if name == "sum" else _NARROW)
+            Objective(name, None if has_margins else _WIDE if name == "sum" else _NARROW)
             for name in REWARDS
         ],
         costs,
@@ -140,15 +142,15 @@ def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective
 
     Gap and sum are equal for two experts of which one is always free.
     """
-    found: dict[Objective, Matrix] = {}
+    rewards_of_objective: dict[Objective, Matrix] = {}
     for objective in objectives:
         rewards = scaled_rewards(costs, objective.reward, None)
         if not any(
-            objective.margin == known.margin and np.allclose(rewards, theirs)
-            for known, theirs in found.items()
+            objective.margin == other.margin and np.allclose(rewards, theirs)
+            for other, theirs in rewards_of_objective.items()
         ):
-            found[objective] = rewards
-    return list(found)
+            rewards_of_objective[objective] = rewards
+    return list(rewards_of_objective)
 
 
 def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | None) -> float:

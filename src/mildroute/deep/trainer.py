@@ -44,7 +44,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
 
     A data set has the inputs of the model and a column ``costs``, p floats per row. An optional
     column ``weights`` weights rows and should have a mean of 1. Evaluation reports
-    ``eval_deferral_loss``, the mean cost of the chosen experts, beside ``eval_best_single`` and
+    ``eval_deferral_loss``, the mean cost of the chosen experts, alongside ``eval_best_single`` and
     ``eval_oracle``. Margins, reward and decision are written into the config of the model.
 
     Args:
@@ -85,9 +85,9 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         # Versions without that attribute ask this one instead.
         self.model_accepts_loss_kwargs = False
         self.label_names = [COSTS]
-        wanted = {"margins": margins, "reward": reward, "decision": decision}
+        settings = {"margins": margins, "reward": reward, "decision": decision}
         self.deferral = self._settled(
-            {name: value for name, value in wanted.items() if value is not None}
+            {name: value for name, value in settings.items() if value is not None}
         )
         write_config(self.model.config, self.deferral, experts)
 
@@ -111,14 +111,14 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
 
     def _settled(self, wanted: dict[str, Any]) -> DeferralConfig:
         """Return explicit settings, else those of the model's config, else the defaults."""
-        known = config_of(self.model.config)
-        if known is not None and not wanted:
-            return known
-        if known is not None:
+        stored = config_of(self.model.config)
+        if stored is not None and not wanted:
+            return stored
+        if stored is not None:
             wanted = {
-                "margins": known.margins,
-                "reward": known.reward,
-                "decision": known.decision,
+                "margins": stored.margins,
+                "reward": stored.reward,
+                "decision": stored.decision,
             } | wanted
         margins = wanted.get("margins")
         by_costs = isinstance(margins, str) and margins in MARGIN_RULES
@@ -163,12 +163,12 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
             f" {tuple(costs.shape)}."
         )
     # Rows that the scale was not fixed on may cost more; they then give no reward to that expert.
-    known = (
+    clamped = (
         costs.float().clamp(max=deferral.reward_scale)
         if deferral.reward == "complement"
         else costs.float()
     )
-    rewards = rewards_of(known, deferral.reward, scale=deferral.reward_scale)  # type: ignore[arg-type]
+    rewards = rewards_of(clamped, deferral.reward, scale=deferral.reward_scale)  # type: ignore[arg-type]
     margins = torch.tensor(deferral.margins, device=logits.device)
     return deferral_loss(logits, rewards, margins, weights=weights, reduction="none").mean()
 
@@ -176,21 +176,21 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
 def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) -> dict[str, float]:
     """Return the cost of a network's choices.
 
-    The best single expert and the oracle on the same rows are reported beside it.
+    The best single expert and the oracle on the same rows are reported alongside it.
 
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.
     """
-    scores, known = (
+    scores, cost_tensor = (
         torch.as_tensor(logits, dtype=torch.float64),
         torch.as_tensor(costs, dtype=torch.float64),
     )
     margins = torch.tensor(deferral.margins, dtype=torch.float64)
     choice = choose(scores / (deferral.temperature or 1.0), margins, decision=deferral.decision)  # type: ignore[arg-type]
     return {
-        "deferral_loss": float(chosen_costs(known, choice).mean()),
-        "best_single": float(known.mean(dim=0).min()),
-        "oracle": float(known.amin(dim=1).mean()),
+        "deferral_loss": float(chosen_costs(cost_tensor, choice).mean()),
+        "best_single": float(cost_tensor.mean(dim=0).min()),
+        "oracle": float(cost_tensor.amin(dim=1).mean()),
     }
 
 
@@ -204,7 +204,7 @@ def _column_of(dataset: Any) -> Matrix:
     if hasattr(dataset, "column_names"):
         return np.asarray(dataset[COSTS], dtype=np.float64)
     return np.asarray(
-        [np.asarray(dataset[place][COSTS]) for place in range(len(dataset))], dtype=np.float64
+        [np.asarray(dataset[row][COSTS]) for row in range(len(dataset))], dtype=np.float64
     )
 
 
@@ -220,9 +220,9 @@ class TextReader:
 
     def rows(self, inputs: Sequence[str]) -> list[dict[str, Any]]:
         """Return the tokens of each text, not padded."""
-        found = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
+        encoded = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
         return [
-            {name: values[place] for name, values in found.items()} for place in range(len(inputs))
+            {name: values[row] for name, values in encoded.items()} for row in range(len(inputs))
         ]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Evaluation.
 
-Costs and savings of a choice of experts, with intervals and with baselines beside it.
+Costs and savings of a choice of experts, with intervals and with baselines alongside it.
 """
 
 from __future__ import annotations

@@ -222,9 +222,9 @@ def _in_reach(
     The score of a choice has the same mean for any dependence between experts, so their chances
     are enough.
     """
-    wanted = share * float(chances[:, singles.best].mean())
+    target_score = share * float(chances[:, singles.best].mean())
     bill = float(singles.dollars[singles.baseline_place])
-    return 1 - _least_dollars(chances, dollars, wanted) / bill
+    return 1 - _least_dollars(chances, dollars, target_score) / bill
 
 
 def _saved(curve: CostQualityCurve, share: float) -> Interval:
@@ -243,11 +243,11 @@ def _least_dollars(
     rows = len(scores)
     spent, reached, steps = 0.0, 0.0, []
     for score, bill in zip(scores.tolist(), dollars.tolist(), strict=True):
-        kept = convex_hull_indices(bill, score)
-        spent, reached = spent + bill[kept[0]], reached + score[kept[0]]
+        vertices = convex_hull_indices(bill, score)
+        spent, reached = spent + bill[vertices[0]], reached + score[vertices[0]]
         steps += [
             (bill[after] - bill[before], score[after] - score[before])
-            for before, after in pairwise(kept)
+            for before, after in pairwise(vertices)
         ]
     for extra, gained in sorted(steps, key=lambda step: step[0] / step[1]):
         missing = wanted * rows - reached

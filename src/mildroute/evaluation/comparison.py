@@ -252,7 +252,7 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
     """
     rows, experts = len(sides.test), len(sides.test.experts)
     rng = np.random.default_rng(seed)
-    found = {
+    choices = {
         "best single": _all_to(best_single(sides.costs(sides.train), sides.train.dollars), rows),
         "random": rng.integers(0, experts, size=rows),
         "oracle": oracle(sides.costs(sides.test), sides.test.dollars),
@@ -271,17 +271,19 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
             dollars_per_1000(sides.test.dollars, ours),
             min(point.dollars_per_1000 for point in singles),
         )
-        found["cheapest"], found["most expensive"] = (
+        choices["cheapest"], choices["most expensive"] = (
             _all_to(int(bills.argmin()), rows),
             _all_to(int(bills.argmax()), rows),
         )
-        found["random at equal cost"] = rng.choice(experts, size=rows, p=mix_shares(singles, bill))
+        choices["random at equal cost"] = rng.choice(
+            experts, size=rows, p=mix_shares(singles, bill)
+        )
     if sides.target is not None and sides.train.dollars is not None:
-        found["best by score"] = _all_to(
+        choices["best by score"] = _all_to(
             best_single(-sides.train.scores, sides.train.dollars), rows
         )
-        found["coin"] = rng.choice(experts, size=rows, p=_coin_shares(sides, sides.train.dollars))
-    return {name: found[name] for name in BASELINES if name in found}
+        choices["coin"] = rng.choice(experts, size=rows, p=_coin_shares(sides, sides.train.dollars))
+    return {name: choices[name] for name in BASELINES if name in choices}
 
 
 def _coin_shares(sides: Split, dollars: Any) -> Any:
@@ -306,21 +308,21 @@ def _all_to(expert: int, rows: int) -> Choice:
 
 def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
     """Return the fitted router and the inputs for its choices."""
-    known = inspect.signature(router.fit).parameters
+    parameters = inspect.signature(router.fit).parameters
     priced = _weighs_prices(router)
-    given: dict[str, Any] = {}
-    if "groups" in known and sides.train.groups is not None:
-        given["groups"] = sides.train.groups
-    if "clusters" in known:
-        given["clusters"] = sides.train.clusters.codes
+    metadata: dict[str, Any] = {}
+    if "groups" in parameters and sides.train.groups is not None:
+        metadata["groups"] = sides.train.groups
+    if "clusters" in parameters:
+        metadata["clusters"] = sides.train.clusters.codes
     if priced and sides.train.dollars is not None:
-        given["prices"] = sides.train.dollars
+        metadata["prices"] = sides.train.dollars
     seen, unseen = (
         (sides.train.inputs, sides.test.inputs)
         if _reads_inputs(router)
         else (sides.seen, sides.unseen)
     )
-    return router.fit(seen, sides.costs(sides.train, priced=not priced), **given), unseen
+    return router.fit(seen, sides.costs(sides.train, priced=not priced), **metadata), unseen
 
 
 def _weighs_prices(router: Any) -> bool:
@@ -350,11 +352,11 @@ def _rows_of(vectors: Any, table: CostTable, side: CostTable) -> Any:
             f"vectors must be ({len(table)}, d), one row per row of the table, got shape"
             f" {matrix.shape}."
         )
-    place = {query: row for row, query in enumerate(table.query_ids)}
-    return matrix[[place[query] for query in side.query_ids]]
+    row_of = {query: row for row, query in enumerate(table.query_ids)}
+    return matrix[[row_of[query] for query in side.query_ids]]
 
 
-# A set of routers under one protocol, beside the baselines that put the figures in context.
+# A set of routers under one protocol, alongside the baselines that put the figures in context.
 
 
 _ABOUT = (
@@ -474,12 +476,12 @@ class Comparison:
 
     def row(self, name: str) -> ComparisonRow:
         """Return the row of one router or baseline."""
-        found = [row for row in self.rows if row.name == name]
-        if not found:
+        matches = [row for row in self.rows if row.name == name]
+        if not matches:
             raise ArgumentError(
                 f"name must be one of {', '.join(row.name for row in self.rows)}, got {name!r}."
             )
-        return found[0]
+        return matches[0]
 
     def as_columns(self) -> dict[str, list[Any]]:
         """Return the rows as columns of plain values.
@@ -725,17 +727,19 @@ def _with_differences(
     groups = _resampled_units(sides.test, by)
     default = next(iter(choices))
     ours = chosen_costs(costs, choices[default])
-    found = {
+    differences = {
         name: paired_difference(ours, chosen_costs(costs, choice), groups, seed=seed)
         for name, choice in choices.items()
         if name != default
     }
     # the oracle is better by definition, so it takes no part in the correction
     corrected = holm(
-        {name: difference.p_value for name, difference in found.items() if name != "oracle"}
+        {name: difference.p_value for name, difference in differences.items() if name != "oracle"}
     )
     for row in rows:
-        yield replace(row, difference=found.get(row.name), holm_p_value=corrected.get(row.name))
+        yield replace(
+            row, difference=differences.get(row.name), holm_p_value=corrected.get(row.name)
+        )
 
 
 def _flat(row: ComparisonRow) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _trade_words(figures: _Figures) -> str:
 
 
 def _bill_words(figures: _Figures, name: str | None = None) -> str:
-    """Return the bill beside the reference's, which is named unless it was named before."""
+    """Return the bill alongside the reference's, which is named unless it was named before."""
     saved = figures.saved
     than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
     if math.isinf(saved.value):
@@ -233,7 +233,7 @@ def _trade(figures: _Figures) -> str:
 
 
 def _exchange(figures: _Figures) -> str:
-    """Return cost against quality, beside the reference."""
+    """Return cost against quality, alongside the reference."""
     who = "it" if figures.verdict == "beyond mixing" else "the router"
     beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:
@@ -435,8 +435,8 @@ def savings(
     columns = _columns(chosen[rows], quality[rows], money[rows], rivals, today)
     clusters = None if groups is None else group_codes(groups, len(quality))[rows]
     judge = _Judge(margin, clusters, confidence, seed)
-    found = replace(judge.savings(columns, names[base], point), baseline=names[today])
-    return replace(found, also=_also(found, judge, quality[rows], money[rows], names[:alone]))
+    figures = replace(judge.savings(columns, names[base], point), baseline=names[today])
+    return replace(figures, also=_also(figures, judge, quality[rows], money[rows], names[:alone]))
 
 
 def savings_of_each(
@@ -589,9 +589,9 @@ class _Judge:
     def savings(
         self, columns: Mapping[str, NDArray[np.float64]], reference: str, point: int | None
     ) -> Savings:
-        found = bootstrap_means(columns, self.groups, seed=self.seed)
+        samples = bootstrap_means(columns, self.groups, seed=self.seed)
         saved, difference = (
-            found.interval(figure, self.confidence) for figure in (_saved, _difference)
+            samples.interval(figure, self.confidence) for figure in (_saved, _difference)
         )
         gaps = columns["score"] - columns["base score"]
         worst = min(-1.0, float(gaps.min()))  # scores lie between 0 and 1
@@ -601,20 +601,20 @@ class _Judge:
                 gaps, worst, self.groups, confidence=self.confidence, seed=self.seed
             ),
         )
-        mix = found.interval(_beyond_mix, self.confidence)
+        mix = samples.interval(_beyond_mix, self.confidence)
         verdict = _verdict(saved, difference, floor, self.margin)
         return Savings(
             verdict="beyond mixing" if verdict == "trade" and mix.low > 0 else verdict,
             reference=reference,
             saved=saved,
-            kept=found.interval(_kept, self.confidence),
+            kept=samples.interval(_kept, self.confidence),
             score_difference=difference,
             score_floor=floor,
             mix_difference=mix,
-            dollars_per_1000=found.interval("dollars", self.confidence),
-            reference_dollars_per_1000=found.interval("base dollars", self.confidence),
-            score=found.interval("score", self.confidence),
-            reference_score=found.interval("base score", self.confidence),
+            dollars_per_1000=samples.interval("dollars", self.confidence),
+            reference_dollars_per_1000=samples.interval("base dollars", self.confidence),
+            score=samples.interval("score", self.confidence),
+            reference_score=samples.interval("base score", self.confidence),
             margin=self.margin,
             point=point,
             rows=len(columns["score"]),
@@ -658,8 +658,8 @@ def _saved(mean: Means) -> NDArray[np.float64]:
 
 def _kept(mean: Means) -> NDArray[np.float64]:
     """Return the share of the reference's score; NaN if that is 0."""
-    known = mean["base score"] > 0
-    return np.where(known, mean["score"] / np.where(known, mean["base score"], 1.0), np.nan)
+    is_known = mean["base score"] > 0
+    return np.where(is_known, mean["score"] / np.where(is_known, mean["base score"], 1.0), np.nan)
 
 
 def _difference(mean: Means) -> NDArray[np.float64]:

@@ -87,10 +87,10 @@ def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
     candidates = list(points)
     if not candidates:
         raise ArgumentError("a hull needs at least one point, got none.")
-    kept = convex_hull_indices(
+    vertices = convex_hull_indices(
         [point.dollars_per_1000 for point in candidates], [point.score for point in candidates]
     )
-    return tuple(candidates[index] for index in kept)
+    return tuple(candidates[index] for index in vertices)
 
 
 def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.float64]:
@@ -163,7 +163,7 @@ def aiq(
     return area / length if end > start else float(y[0])
 
 
-# Cost against quality: a router along its price weights, beside single experts, random mixes and
+# Cost against quality: a router along its price weights, alongside single experts, random mixes and
 # the oracle.
 
 
@@ -284,31 +284,34 @@ def measure_frontier(
     chosen = _as_choices(choices, quality.shape)
     labels = _labels(price_weights, len(chosen))
     columns = _columns(chosen, quality, money)
-    found = bootstrap_means(columns, groups, resamples, seed)
+    samples = bootstrap_means(columns, groups, resamples, seed)
     points = tuple(
-        _point(found, f"{index}", name, weight, confidence)
+        _point(samples, f"{index}", name, weight, confidence)
         for index, (name, weight) in enumerate(labels)
     )
     names = names_of(experts, quality.shape[1])
     columns_alone = tuple(
-        _point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names)
+        _point(samples, f"single{index}", name, None, confidence)
+        for index, name in enumerate(names)
     )
     singles = columns_alone[: len(names) - looks]
     if path is None:
         return Frontier(
-            points, singles, oracle_point(quality, money), _band(found, points, confidence)
+            points, singles, oracle_point(quality, money), _band(samples, points, confidence)
         )
     every = [
         *((point, f"{index}") for index, point in enumerate(points)),
         *((s, f"single{k}") for k, s in enumerate(columns_alone)),
     ]
-    along = sorted((every[place] for place in path), key=lambda entry: entry[0].dollars_per_1000)
+    along = sorted(
+        (every[position] for position in path), key=lambda entry: entry[0].dollars_per_1000
+    )
     taken, keys = tuple(point for point, _ in along), [key for _, key in along]
     return Frontier(
         points,
         singles,
         oracle_point(quality, money),
-        _path_band(found, taken, keys, confidence),
+        _path_band(samples, taken, keys, confidence),
         taken,
     )
 
@@ -368,18 +371,18 @@ def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
         Shape (p,); at most two experts have a share.
     """
     x = [point.dollars_per_1000 for point in singles]
-    kept = convex_hull_indices(x, [point.score for point in singles])
-    if dollars < x[kept[0]]:
+    vertices = convex_hull_indices(x, [point.score for point in singles])
+    if dollars < x[vertices[0]]:
         raise ArgumentError(
-            f"no mix costs less than the cheapest expert, {x[kept[0]]:g} dollars per 1,000 queries,"
-            f" got {dollars:g}."
+            f"no mix costs less than the cheapest expert, {x[vertices[0]]:g} dollars per 1,000"
+            f" queries, got {dollars:g}."
         )
     shares = np.zeros(len(x))
-    place = np.interp(dollars, [x[k] for k in kept], np.arange(len(kept)))
-    low = int(place)
-    shares[kept[low]] = 1 - (place - low)
-    if place > low:
-        shares[kept[low + 1]] = place - low
+    position = np.interp(dollars, [x[k] for k in vertices], np.arange(len(vertices)))
+    low = int(position)
+    shares[vertices[low]] = 1 - (position - low)
+    if position > low:
+        shares[vertices[low + 1]] = position - low
     return shares
 
 
@@ -451,15 +454,16 @@ def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -
     The vertices are determined on all rows: choosing them again in each resample would only add
     noise.
     """
-    kept = convex_hull_indices(
+    vertices = convex_hull_indices(
         [point.dollars_per_1000 for point in points], [point.score for point in points]
     )
-    hull = [points[index] for index in kept]
+    hull = [points[index] for index in vertices]
     grid = np.linspace(
         hull[0].dollars_per_1000, hull[-1].dollars_per_1000, _GRID if len(hull) > 1 else 1
     )
     bills, scores = (
-        [found.names.index(f"{kind} {index}") for index in kept] for kind in ("dollars", "score")
+        [found.names.index(f"{kind} {index}") for index in vertices]
+        for kind in ("dollars", "score")
     )
     heights = np.empty((len(found.replicates), len(grid)))
     for index, means in enumerate(found.replicates):
@@ -616,18 +620,18 @@ def pgr_curve(preference: Any, scores: Any, weak: int = 0, strong: int = 1) -> P
         array([0.667, 1.   , 0.667, 0.667])
     """
     matrix = as_matrix(scores, "scores")
-    wanted = np.asarray(preference, dtype=np.float64)
-    if wanted.shape != (len(matrix),):
+    preferences = np.asarray(preference, dtype=np.float64)
+    if preferences.shape != (len(matrix),):
         raise ShapeError(
-            f"preference must be ({len(matrix)},), one per row, got shape {wanted.shape}."
+            f"preference must be ({len(matrix)},), one per row, got shape {preferences.shape}."
         )
-    if np.isnan(wanted).any():
+    if np.isnan(preferences).any():
         raise ArgumentError(
             "preference must not be NaN; say for each row how much it needs the strong expert."
         )
-    order = np.argsort(-wanted, kind="stable")
+    order = np.argsort(-preferences, kind="stable")
     gained = np.cumsum((matrix[:, strong] - matrix[:, weak])[order])
-    ends = np.append(np.flatnonzero(np.diff(wanted[order])), len(order) - 1)
+    ends = np.append(np.flatnonzero(np.diff(preferences[order])), len(order) - 1)
     start = matrix[:, weak].mean()
     curve = np.concatenate([[start], start + gained[ends] / len(matrix)])
     return PairCurve(np.concatenate([[0.0], (ends + 1) / len(matrix)]), curve)

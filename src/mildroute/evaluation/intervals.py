@@ -106,12 +106,12 @@ class BootstrapSamples:
             The interval; all NaN if the value is.
         """
         value = float(self._of(statistic, self.means[None, :])[0])
-        found = self._of(statistic, self.replicates)
-        found = found[np.isfinite(found)]
-        if not np.isfinite(value) or not len(found):
+        replicates = self._of(statistic, self.replicates)
+        replicates = replicates[np.isfinite(replicates)]
+        if not np.isfinite(value) or not len(replicates):
             return Interval(value, value, value, confidence)
         tail = self.tail(confidence)
-        low, high = np.quantile(found, [tail, 1 - tail])
+        low, high = np.quantile(replicates, [tail, 1 - tail])
         return Interval(value, min(float(low), value), max(float(high), value), confidence)
 
     def tail(self, confidence: float) -> float:
@@ -335,8 +335,10 @@ def paired_difference(
             f" {second.shape}."
         )
     gaps = first - second
-    found = bootstrap(gaps, None, groups, resamples=resamples, confidence=confidence, seed=seed)
-    return Difference(found.value, found.low, found.high, confidence, _p_value(gaps, groups))
+    interval = bootstrap(gaps, None, groups, resamples=resamples, confidence=confidence, seed=seed)
+    return Difference(
+        interval.value, interval.low, interval.high, confidence, _p_value(gaps, groups)
+    )
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

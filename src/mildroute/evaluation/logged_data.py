@@ -108,8 +108,8 @@ class LoggedDecisions:
 
         The router has probabilities of shape (n, p); the result has shape (n,).
         """
-        rows, place = np.arange(self.rows), np.maximum(self.chosen, 0)
-        return np.where(self.chosen >= 0, target[rows, place] / self.chances[rows, place], 0.0)
+        rows, columns = np.arange(self.rows), np.maximum(self.chosen, 0)
+        return np.where(self.chosen >= 0, target[rows, columns] / self.chances[rows, columns], 0.0)
 
     def take(self, rows: Any) -> LoggedDecisions:
         """Return some of the decisions, by a boolean mask of length n or by number."""
@@ -182,7 +182,7 @@ def read_logged_decisions(
                 " had a chance in them"
             ),
         )
-    places = {name: place for place, name in enumerate(names)}
+    places = {name: index for index, name in enumerate(names)}
     chosen = np.array(
         [places.get(name, -1) for name in table.column("selected").to_pylist()], dtype=np.intp
     )

@@ -105,8 +105,8 @@ def check_confidence(confidence: float) -> None:
         )
 
 
-# The cost of a choice of experts, row by row and on average, beside the best single expert and the
-# oracle.
+# The cost of a choice of experts, row by row and on average, alongside the best single expert and
+# the oracle.
 #
 # Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
 # matrices of shape (n, p). Costs are what the router minimizes, lower is better; scores lie in
@@ -341,8 +341,8 @@ def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
         0.5
     """
     recalls = expert_recall(costs, choice, ties)
-    known = recalls[~np.isnan(recalls)]
-    return float(known.min()) if len(known) else float("nan")
+    defined = recalls[~np.isnan(recalls)]
+    return float(defined.min()) if len(defined) else float("nan")
 
 
 def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -> float:
@@ -465,10 +465,10 @@ def reliability(
     top = _decision.argmax_last(believed)
     every = np.arange(len(top))
     sure = believed[every, top]
-    place = np.clip(np.ceil(sure * bins).astype(np.intp) - 1, 0, bins - 1)
-    rows = np.bincount(place, minlength=bins)
+    bin_of_row = np.clip(np.ceil(sure * bins).astype(np.intp) - 1, 0, bins - 1)
+    rows = np.bincount(bin_of_row, minlength=bins)
     sums = [
-        np.bincount(place, values, minlength=bins)
+        np.bincount(bin_of_row, values, minlength=bins)
         for values in (sure, won[every, top].astype(np.float64))
     ]
     confidence, hits = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)

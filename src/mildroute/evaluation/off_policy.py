@@ -58,7 +58,7 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
         >>> fit_outcome_model(seen).mean(axis=0).round(2)
         array([0.2, 0.8])
     """
-    known = _standardized(logged.chances if logged.features is None else logged.features)
+    features = _standardized(logged.chances if logged.features is None else logged.features)
     codes = (
         np.arange(logged.rows) if logged.groups is None else group_codes(logged.groups, logged.rows)
     )
@@ -67,9 +67,9 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
     for expert in range(len(logged.experts)):
         own = logged.has_answer & (logged.chosen == expert)
         for part in range(_FOLDS):
-            learn, told = own & (fold != part), fold == part
-            forecasts[told, expert] = known[told] @ _fitted(
-                known[learn], logged.costs[learn], 1 / logged.chances[learn, expert], logged
+            learn, held_out = own & (fold != part), fold == part
+            forecasts[held_out, expert] = features[held_out] @ _fitted(
+                features[learn], logged.costs[learn], 1 / logged.chances[learn, expert], logged
             )
     return np.clip(forecasts, np.nanmin(logged.costs), np.nanmax(logged.costs))
 
@@ -287,11 +287,11 @@ def estimate_expert_costs(
     """
     one_each = np.eye(len(logged.experts))
     forecasts = _forecasts(logged, method, forecasts)
-    found = {}
-    for place, name in enumerate(logged.experts):
-        target = np.broadcast_to(one_each[place], logged.chances.shape)
-        found[name] = _estimate(logged, target, method, confidence, forecasts)
-    return found
+    estimates = {}
+    for index, name in enumerate(logged.experts):
+        target = np.broadcast_to(one_each[index], logged.chances.shape)
+        estimates[name] = _estimate(logged, target, method, confidence, forecasts)
+    return estimates
 
 
 def estimate_policy_cost(
@@ -364,12 +364,12 @@ def estimate_cost_difference(
     both = WeightedEstimate(
         one.value - other.value, one.terms - other.terms, weights, (one.total + other.total) / 2
     )
-    found = weighted_interval(both, _seen(logged), logged.groups, confidence, is_difference=True)
+    interval = weighted_interval(both, _seen(logged), logged.groups, confidence, is_difference=True)
     size = effective_rows(weights)
     return Estimate(
-        found.value,
-        found.low,
-        found.high,
+        interval.value,
+        interval.low,
+        interval.high,
         confidence,
         int((weights != 0).sum()),
         size,
@@ -385,13 +385,13 @@ def _estimate(
     forecasts: Matrix | None,
 ) -> Estimate:
     influence = _influence(logged, target, method, forecasts)
-    found = weighted_interval(influence, _seen(logged), logged.groups, confidence)
+    interval = weighted_interval(influence, _seen(logged), logged.groups, confidence)
     size = effective_rows(influence.weights)
     warnings = (*_few(size), *_odd_weights(logged, target), *_unanswered(logged, target))
     return Estimate(
-        found.value,
-        found.low,
-        found.high,
+        interval.value,
+        interval.low,
+        interval.high,
         confidence,
         int((influence.weights > 0).sum()),
         size,
@@ -436,28 +436,28 @@ def _answer_rates(logged: LoggedDecisions) -> NDArray[np.float64]:
 
 def _target(logged: LoggedDecisions, choice: Any) -> Matrix:
     """Return the probabilities of a router, shape (n, p)."""
-    given = np.asarray(choice)
-    if given.ndim == 2:
-        matrix = as_matrix(given, "choice", logged.chances.shape)
+    choices = np.asarray(choice)
+    if choices.ndim == 2:
+        matrix = as_matrix(choices, "choice", logged.chances.shape)
         if matrix.min() < 0 or np.abs(matrix.sum(axis=1) - 1).max() > 1e-6:
             raise ArgumentError(
                 "probabilities of a choice must not be negative and add up to 1 on each row; divide"
                 " them by their sum."
             )
         return matrix
-    places = _places(logged, given.tolist()) if given.dtype.kind in "OUS" else given
+    places = _places(logged, choices.tolist()) if choices.dtype.kind in "OUS" else choices
     return np.eye(len(logged.experts))[as_choice(places, logged.rows, len(logged.experts))]
 
 
 def _places(logged: LoggedDecisions, names: Sequence[Any]) -> NDArray[np.intp]:
-    known = {name: place for place, name in enumerate(logged.experts)}
+    index_of = {name: index for index, name in enumerate(logged.experts)}
     for name in names:
-        if name not in known:
+        if name not in index_of:
             raise ArgumentError(
                 f"choice must name one of {', '.join(logged.experts)}, got {name!r:.60}; leave out"
                 " such rows with take()."
             )
-    return np.array([known[name] for name in names], dtype=np.intp)
+    return np.array([index_of[name] for name in names], dtype=np.intp)
 
 
 def _forecasts(logged: LoggedDecisions, method: str, forecasts: Any) -> Matrix | None:

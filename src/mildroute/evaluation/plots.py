@@ -51,10 +51,10 @@ class FitPlots:
             dollars[curve.coin_hull], scores[curve.coin_hull], "--", label="random mix of experts"
         )
         ax.plot(dollars[curve.baselines], scores[curve.baselines], "s", label="single experts")
-        for place, name in zip(curve.baselines, self._names(), strict=False):
+        for index, name in zip(curve.baselines, self._names(), strict=False):
             ax.annotate(
                 _plain(name),
-                (dollars[place], scores[place]),
+                (dollars[index], scores[index]),
                 xytext=(4, -10),
                 textcoords="offset points",
             )
@@ -76,7 +76,7 @@ class FitPlots:
         point, names = self._point("shares"), self._names()
         ax = _axes(ax)
         order = np.argsort(point.shares)
-        ax.barh([_plain(names[place]) for place in order], [point.shares[place] for place in order])
+        ax.barh([_plain(names[index]) for index in order], [point.shares[index] for index in order])
         ax.xaxis.set_major_formatter("{x:.0%}")
         ax.set(xlabel="share of the queries", xlim=(0, 1))
         return ax

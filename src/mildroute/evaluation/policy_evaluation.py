@@ -382,8 +382,8 @@ def _recall(index: int, mean: Means) -> NDArray[np.float64]:
 
 def _worst(mean: Means, experts: int) -> NDArray[np.float64]:
     recalls = np.stack([_recall(index, mean) for index in range(experts)])
-    known = np.isfinite(recalls)
-    return np.where(known.any(axis=0), np.where(known, recalls, np.inf).min(axis=0), np.nan)
+    is_known = np.isfinite(recalls)
+    return np.where(is_known.any(axis=0), np.where(is_known, recalls, np.inf).min(axis=0), np.nan)
 
 
 def _effective(mean: Means, experts: int) -> NDArray[np.float64]:
@@ -410,11 +410,11 @@ def _group_rows(
     codes = group_codes(groups, len(case.costs))
     first = np.unique(codes, return_index=True)[1]
     units = np.arange(len(codes)) if clusters is None else np.asarray(clusters)
-    found = [
+    rows = [
         _group_row(case, str(groups[start]), np.flatnonzero(codes == code), units, confidence, seed)
         for code, start in enumerate(first)
     ]
-    return tuple(sorted(found, key=lambda row: row.name))
+    return tuple(sorted(rows, key=lambda row: row.name))
 
 
 def _group_row(

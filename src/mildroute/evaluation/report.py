@@ -94,7 +94,7 @@ def plot_frontier(
         ax: Axes to draw on; defaults to those of a new figure.
 
     Returns:
-        The axes, with single experts, random mixes and the oracle beside the frontier.
+        The axes, with single experts, random mixes and the oracle alongside the frontier.
     """
     check_report_extra()
     import matplotlib as mpl
@@ -233,11 +233,11 @@ def _apart(singles: Sequence[Point]) -> list[Point]:
     rest = sorted((point for point in singles if point not in hull), key=lambda point: -point.score)
     width = max(float(np.ptp([_place(point) for point in singles])), 1e-12)
     height = max(float(np.ptp([point.score for point in singles])), 1e-12)
-    kept: list[Point] = []
+    labeled: list[Point] = []
     for point in (*hull, *rest):
-        if all(_have_room(point, other, width, height) for other in kept):
-            kept.append(point)
-    return kept[:_NAMES]
+        if all(_have_room(point, other, width, height) for other in labeled):
+            labeled.append(point)
+    return labeled[:_NAMES]
 
 
 def _have_room(one: Point, other: Point, width: float, height: float) -> bool:
@@ -384,7 +384,7 @@ def _pictures(assessment: RouterEvaluation) -> dict[str, str]:
 
 def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
     """Return targets, in order, then single experts and the oracle, each with its figures."""
-    found = [
+    spots = [
         (
             Point("", row.dollars_per_1000.value, row.score),
             f"target {100 * row.quality:.4g}%: saved {row.saved.value:.0%}, kept"
@@ -394,11 +394,11 @@ def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
     ]
     frontier = assessment.frontier
     if frontier is not None:
-        found += [(point, point.name) for point in (*frontier.singles, frontier.oracle)]
+        spots += [(point, point.name) for point in (*frontier.singles, frontier.oracle)]
     figures = "; score {:.3f}, {} per 1,000".format
     return [
         (point, words + figures(point.score, as_dollars(point.dollars_per_1000)))
-        for point, words in found
+        for point, words in spots
     ]
 
 
@@ -416,7 +416,7 @@ def _scope(assessment: RouterEvaluation) -> str:
 
 
 def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
-    found, saved, promise = assessment.evaluation, assessment.savings, assessment.promise
+    evaluation, saved, promise = assessment.evaluation, assessment.savings, assessment.promise
     cards = []
     if saved is not None:
         shown, kept = _card("saved", saved.saved, "{:.0%}"), _card("kept", saved.kept, "{:.1%}")
@@ -428,7 +428,7 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
         note = f"{limits}, per 1,000 queries, instead of {as_dollars(instead.value)}"
         cards.append({"name": "bill", "value": as_dollars(paid.value), "note": note})
     if saved is None or promise is None:
-        cards.append(_card("score", found.score, "{:.3f}"))
+        cards.append(_card("score", evaluation.score, "{:.3f}"))
     if promise is not None:
         cards.append(
             {
@@ -443,14 +443,16 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
 
 
 def _figures(assessment: RouterEvaluation) -> list[dict[str, str]]:
-    found = assessment.evaluation
+    evaluation = assessment.evaluation
     way = _card(
-        "way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"
+        "way from the best single expert at this price to the oracle",
+        evaluation.gap_closed,
+        "{:.1%}",
     )
     if assessment.in_reach is not None:
         way["note"] += f"; {assessment.in_reach:.1%} in reach of inputs alone"
-    recall = _card("lowest recall of an expert", found.worst_recall, "{:.2f}")
-    return [_card("score", found.score, "{:.3f}"), way, recall]
+    recall = _card("lowest recall of an expert", evaluation.worst_recall, "{:.2f}")
+    return [_card("score", evaluation.score, "{:.3f}"), way, recall]
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
@@ -515,9 +517,9 @@ def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 def _shown_targets(assessment: RouterEvaluation) -> tuple[MeasuredTarget, ...]:
     """Return the targets of the slider; empty if all lead to the same choices."""
-    found = assessment.targets
-    is_choice = len({(row.shares, row.dollars_per_1000.value) for row in found}) > 1
-    return found if is_choice else ()
+    targets = assessment.targets
+    is_choice = len({(row.shares, row.dollars_per_1000.value) for row in targets}) > 1
+    return targets if is_choice else ()
 
 
 def _data(assessment: RouterEvaluation) -> dict[str, Any]:
@@ -576,7 +578,7 @@ def _caption(assessment: RouterEvaluation) -> str:
 
 
 def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
-    found = assessment.evaluation
+    evaluation = assessment.evaluation
     rows = [
         [
             row.name,
@@ -586,18 +588,18 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
             f"{row.score:.3f}",
             *([] if row.dollars_per_1000 is None else [as_dollars(row.dollars_per_1000)]),
         ]
-        for row in sorted(found.per_expert, key=lambda row: -row.share)
+        for row in sorted(evaluation.per_expert, key=lambda row: -row.share)
     ]
     head = ["expert", "router sends", "oracle sends", "recall", "score alone"]
     calibration = (
-        f" Calibration error {found.calibration_error:.3f}."
-        if found.calibration_error is not None
+        f" Calibration error {evaluation.calibration_error:.3f}."
+        if evaluation.calibration_error is not None
         else ""
     )
     note = (
         "Recall: share of the queries that an expert wins (or shares) that went to a winner."
-        f" Effective number of experts {found.effective_experts.value:.2f}, the oracle's"
-        f" {found.oracle_effective_experts:.2f}.{calibration}"
+        f" Effective number of experts {evaluation.effective_experts.value:.2f}, the oracle's"
+        f" {evaluation.oracle_effective_experts:.2f}.{calibration}"
     )
     if assessment.far_rows:
         are = "row is" if assessment.far_rows == 1 else "rows are"
@@ -606,7 +608,7 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
             " this price answers there."
         )
     return {
-        "head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"],
+        "head": head if evaluation.dollars_per_1000 is None else [*head, "per 1,000 alone"],
         "rows": rows,
         "note": note,
     }
@@ -614,14 +616,14 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
 
 def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
     """Return the looks taken and their gain, for a router with looks."""
-    found = assessment.second_look
-    if found is None:
+    second_look = assessment.second_look
+    if second_look is None:
         return None
-    plain = found.plain
+    plain = second_look.plain
     return {
         "sentence": (
-            f"Answers were looked at on {found.looked_at:.1%} of the queries; a query took"
-            f" {found.calls:.2f} calls on average. {_bought(assessment, found)}"
+            f"Answers were looked at on {second_look.looked_at:.1%} of the queries; a query took"
+            f" {second_look.calls:.2f} calls on average. {_bought(assessment, second_look)}"
         ),
         "head": ["begins with", "queries", "calls", "score", "dollars per 1,000"],
         "rows": [
@@ -632,7 +634,7 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
                 f"{row.score:.3f}",
                 as_dollars(row.dollars_per_1000),
             ]
-            for row in (*sorted(found.rows, key=lambda row: -row.share), plain)
+            for row in (*sorted(second_look.rows, key=lambda row: -row.share), plain)
         ],
         "note": (
             "Score and dollars are those of the queries in the row, with all calls that were made."
@@ -659,7 +661,7 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """Return the score of each group beside that of the best expert by score."""
+    """Return the score of each group alongside that of the best expert by score."""
     shown, table = _largest_groups(assessment), assessment.table
     if not shown or table.groups is None:
         return None
@@ -692,8 +694,8 @@ def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _largest_groups(assessment: RouterEvaluation) -> list[GroupRow]:
-    found = assessment.evaluation.per_group
-    return sorted(found, key=lambda row: -row.rows)[:_GROUPS_SHOWN] if len(found) > 1 else []
+    groups = assessment.evaluation.per_group
+    return sorted(groups, key=lambda row: -row.rows)[:_GROUPS_SHOWN] if len(groups) > 1 else []
 
 
 def _costs_by_group(assessment: RouterEvaluation) -> dict[str, Any] | None:
@@ -732,9 +734,9 @@ def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
 
 def _outcome(table: CostTable, row: int, expert: str) -> str:
     """Return an expert's score and cost on a row."""
-    place = table.experts.index(expert)
-    paid = "" if table.dollars is None else f" for {as_dollars(float(table.dollars[row, place]))}"
-    return f"{expert}: {table.scores[row, place]:.2g}{paid}"
+    index = table.experts.index(expert)
+    paid = "" if table.dollars is None else f" for {as_dollars(float(table.dollars[row, index]))}"
+    return f"{expert}: {table.scores[row, index]:.2g}{paid}"
 
 
 def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[str, str]:

@@ -197,33 +197,33 @@ class RouterEvaluation:
 
     def __str__(self) -> str:
         """Return the headline, the savings, whether the target was met, and the warnings."""
-        told = [self.headline]
+        sentences = [self.headline]
         if self.savings is not None:
-            told.append(self.savings.sentence)
+            sentences.append(self.savings.sentence)
         if self.promise is not None:
-            told.append(f"target {self.promise.verdict}: {self.promise.words}")
-        return "\n".join([*told, *self.warnings])
+            sentences.append(f"target {self.promise.verdict}: {self.promise.words}")
+        return "\n".join([*sentences, *self.warnings])
 
     __repr__ = __str__
 
     @property
     def headline(self) -> str:
         """Return the result in one line: the shares saved and kept, or that nothing is gained."""
-        found = self.evaluation
-        only = [row.name for row in found.per_expert if row.share == 1]
+        evaluation = self.evaluation
+        only = [row.name for row in evaluation.per_expert if row.share == 1]
         if self.savings is not None:
             is_constant = bool(only) and self.savings.verdict == "nothing"
             alone = f"Saves nothing: {only[0]} answers every query" if is_constant else None
             return alone or self.savings.headline
-        gain = found.difference.times(-1)
+        gain = evaluation.difference.times(-1)
         if gain.low > 0:
-            return f"Scores {format_points(gain)} above {found.reference}, the best by score"
+            return f"Scores {format_points(gain)} above {evaluation.reference}, the best by score"
         if only:
             return f"Gains nothing: {only[0]} answers every query"
         beside = "below" if gain.high < 0 else "not significantly different from"
         return (
-            f"Gains nothing: its score is {beside} that of {found.reference}, the best by score"
-            f" (difference {format_points(gain)})"
+            f"Gains nothing: its score is {beside} that of {evaluation.reference}, the best by"
+            f" score (difference {format_points(gain)})"
         )
 
     @property
@@ -242,20 +242,20 @@ class RouterEvaluation:
     @property
     def title(self) -> str:
         """Return the router's result on these rows, in money and quality."""
-        found = self.savings
-        if found is None:
+        figures = self.savings
+        if figures is None:
             return f"{pluralize(len(self.table), 'query')}, error alone"
-        is_more = found.saved.value < 0
+        is_more = figures.saved.value < 0
         bill = (
             "costs more"
-            if np.isinf(found.saved.value)
-            else f"{abs(found.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
+            if np.isinf(figures.saved.value)
+            else f"{abs(figures.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
         )
         # If a score is 0, no share of it can be kept.
         kept = (
-            f"{found.reference} scores 0"
-            if np.isnan(found.kept.value)
-            else f"keeps {found.kept.value:.1%} of the score of {found.reference}"
+            f"{figures.reference} scores 0"
+            if np.isnan(figures.kept.value)
+            else f"keeps {figures.kept.value:.1%} of the score of {figures.reference}"
         )
         return f"{pluralize(len(self.table), 'query')}: {kept}; {bill}"
 
@@ -351,7 +351,7 @@ def evaluate(
     best_by_score = _best_of(-aligned.scores, aligned, experts)
     decided = router.explain_vectors(vectors, request_keys(aligned), point=point)
     choice = np.array([each.expert for each in decided], dtype=np.intp)
-    found = evaluate_choices(
+    evaluation = evaluate_choices(
         choice,
         costs,
         aligned.scores,
@@ -367,7 +367,7 @@ def evaluate(
     promised = _promised(router, target)
     return RouterEvaluation(
         table=aligned,
-        evaluation=found,
+        evaluation=evaluation,
         price_weight=weight,
         frontier=_frontier(router, aligned, vectors, clusters, seed),
         savings=_savings(choice, aligned, best_by_score, baseline, experts, clusters, seed),
@@ -450,7 +450,7 @@ def _lines(
             ways.append(("simplest alternative", simple.words(names), chosen))
     words = "the router decides for each prompt" if point is None else who_answers(point, names)
     ways.append(("router", words, choice))
-    found = savings_of_each(
+    results = savings_of_each(
         [chosen for _, _, chosen in ways],
         table.scores,
         table.dollars,
@@ -461,7 +461,7 @@ def _lines(
     )
     return tuple(
         Line(role, words, *((each.value, each.low, each.high) for each in (bill, saved, kept)))
-        for (role, words, _), (saved, kept, bill) in zip(ways, found, strict=True)
+        for (role, words, _), (saved, kept, bill) in zip(ways, results, strict=True)
     )
 
 
@@ -499,7 +499,7 @@ def _measure_targets(
         if outcomes is not None:
             choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
         choices.append(choice)
-    found = savings_of_each(
+    results = savings_of_each(
         choices,
         table.scores,
         table.dollars,
@@ -519,7 +519,7 @@ def _measure_targets(
             verdict=_decided(table, kept.low >= quality, kept.high < quality),
             is_in_use=quality == in_use,
         )
-        for quality, choice, (saved, kept, bill) in zip(qualities, choices, found, strict=True)
+        for quality, choice, (saved, kept, bill) in zip(qualities, choices, results, strict=True)
     )
 
 
@@ -532,13 +532,13 @@ def _points_of_qualities(router: FrontierRouter) -> dict[float, OperatingPoint]:
     curve = router.curve
     cheapest = 1 - curve.errors[curve.hull[0]]
     kept = 100 * cheapest / (1 - curve.best_error) if curve.best_error < 1 else 100
-    found = {}
+    points = {}
     for percent in range(max(int(kept), _LOWEST_TARGET), _HIGHEST_TARGET + 1):
         try:
-            found[percent / 100] = router.for_quality(percent / 100)
+            points[percent / 100] = router.for_quality(percent / 100)
         except UnreachableTargetError:
             break
-    return found
+    return points
 
 
 def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float) -> float | None:
@@ -647,7 +647,7 @@ def _frontier(
     """Return the operable frontier, or `None` without dollars.
 
     It holds the vertices of the stored frontier, measured on these rows, and other price weights
-    beside them.
+    alongside them.
     """
     router = fitted.router_
     if not isinstance(router, FrontierRouter) or table.dollars is None:
@@ -730,10 +730,10 @@ def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
 
 def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
     """Return a warning if the router was trained on rows that it is measured on."""
-    known = getattr(router, "seen_", None)
-    if known is None:
+    fingerprints = getattr(router, "seen_", None)
+    if fingerprints is None:
         return ()
-    seen = int(np.isin(text_fingerprints(table), known).sum())
+    seen = int(np.isin(text_fingerprints(table), fingerprints).sum())
     if not seen:
         return ()
     return (

@@ -189,8 +189,8 @@ def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]
     values = np.asarray(gains, dtype=np.float64)
     limits = np.broadcast_to(np.asarray(bounds, dtype=np.float64), values.shape)
     starts = range(0, max(len(values), 1), every)
-    found = [_log_wealth(values[start:], limits[start:]) for start in starts]
-    return max(found), len(found)
+    evidence = [_log_wealth(values[start:], limits[start:]) for start in starts]
+    return max(evidence), len(evidence)
 
 
 def share_of_alpha(alpha: float, candidate: int) -> float:
@@ -338,8 +338,8 @@ def judge_candidate(
         why = f"{_saving(found)} after {requests:,} requests: no gain could be shown"
         return RolloutDecision("drop", why)
     so_far = f"{pluralize(in_stage, 'request')} at a share of {share:g}"
-    wanted = plan.first_requests if share else plan.shadow_requests
-    if in_stage >= wanted and share < plan.canary_share:
+    required = plan.first_requests if share else plan.shadow_requests
+    if in_stage >= required and share < plan.canary_share:
         return RolloutDecision("advance", f"nothing speaks against it after {so_far}")
     return RolloutDecision("wait", f"no verdict yet after {so_far}")
 
@@ -370,12 +370,14 @@ def judge_promoted(
     evidence, _ = restarted_evidence(gains, bounds, plan.restart_requests)
     starts = math.ceil(plan.watch_requests / plan.restart_requests)
     mean = float(gains.mean()) if len(gains) else 0.0
-    told = f"it costs {mean:+.4f} a request against the router before, on {requests:,} requests"
+    summary = f"it costs {mean:+.4f} a request against the router before, on {requests:,} requests"
     if evidence >= math.log(starts / plan.alpha):
-        return RolloutDecision("roll back", f"{told}; lately more, at an error of {plan.alpha:g}")
+        return RolloutDecision(
+            "roll back", f"{summary}; lately more, at an error of {plan.alpha:g}"
+        )
     if requests >= plan.watch_requests:
-        return RolloutDecision("accept", told)
-    return RolloutDecision("wait", told)
+        return RolloutDecision("accept", summary)
+    return RolloutDecision("wait", summary)
 
 
 # Changes of an expert: its observed scores, or the logarithms of its dollars, minus what the
@@ -458,9 +460,7 @@ def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | Non
     size = after - before
     # A series without any spread has changed at the slightest difference.
     ratio = np.abs(size) / np.maximum(error, 1e-12)
-    place = int(ratio.argmax())
-    if ratio[place] < threshold:
+    best = int(ratio.argmax())
+    if ratio[best] < threshold:
         return None
-    return Change(
-        int(splits[place]), float(before[place]), float(after[place]), float(ratio[place])
-    )
+    return Change(int(splits[best]), float(before[best]), float(after[best]), float(ratio[best]))

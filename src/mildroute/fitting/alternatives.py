@@ -105,12 +105,12 @@ def simplest_alternative(
         baseline: Index of the expert whose bill the user pays today.
         seed: Seed of the folds and of the sample from a large table.
     """
-    found = Alternative.from_point(mix), mix
+    simplest = Alternative.from_point(mix), mix
     if quality is None or table.inputs is None or table.dollars is None:
-        return found
+        return simplest
     # A rule found on a few rows says nothing about the next one.
     if table.clusters.effective < FEWEST_TO_PROMISE:
-        return found
+        return simplest
     rows = np.arange(len(table))
     if len(rows) > _MOST_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_ROWS, replace=False))
@@ -120,14 +120,14 @@ def simplest_alternative(
     groups = None if table.groups is None else table.groups[rows].tolist()
     rule = best_rule(texts, groups, scores, dollars, wanted=quality, clusters=clusters, seed=seed)
     if rule is None:
-        return found
+        return simplest
     curve = measure_curve([0.0], rule.choices[None], 1 - scores, dollars, clusters=clusters)
     curve = replace(curve, baseline=baseline)
     best = quality * (1 - curve.best_error_replicates)
     is_kept = np.quantile(1 - curve.error_replicates[:, 0] - best, 1 - confidence) >= 0
     point = curve.point(0, confidence, queries)
     if not is_kept or point.dollars_per_1000 >= mix.dollars_per_1000:
-        return found
+        return simplest
     return Alternative(rule=rule.rule), point
 
 

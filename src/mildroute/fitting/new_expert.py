@@ -81,7 +81,7 @@ def _placed(table: CostTable, scored: CostTable) -> tuple[list[int], list[str]]:
             f"queries that are not in the table need the column 'input', got {len(fresh)} of them"
             " without it; add it, or give the ids of the table."
         )
-    places |= {scored.query_ids[row]: len(table) + place for place, row in enumerate(fresh)}
+    places |= {scored.query_ids[row]: len(table) + index for index, row in enumerate(fresh)}
     inputs = scored.inputs or []
     return [places[query] for query in scored.query_ids], [inputs[row] for row in fresh]
 

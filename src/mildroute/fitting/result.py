@@ -171,9 +171,9 @@ class FittedRouter:
     def card(self, table: CostTable) -> dict[str, Any]:
         """Return the parts of a model card beyond the router: operating point, rows and prices."""
         about = describe_router(self.router)
-        told = "; ".join(f"{title}: {value}" for title, value in about.items())
+        description = "; ".join(f"{title}: {value}" for title, value in about.items())
         card: dict[str, Any] = {
-            "notes": f"Operating point: {self.note}. {told[:1].upper()}{told[1:]}.",
+            "notes": f"Operating point: {self.note}. {description[:1].upper()}{description[1:]}.",
             "rows": len(table),
         }
         if table.prices is not None:
@@ -224,8 +224,8 @@ _ALL = 1 - 1e-9
 
 def only_expert(point: OperatingPoint) -> int | None:
     """Return the index of the expert that answers everything, or `None` if several do."""
-    found = [expert for expert, share in enumerate(point.shares) if share >= _ALL]
-    return found[0] if found else None
+    experts = [expert for expert, share in enumerate(point.shares) if share >= _ALL]
+    return experts[0] if experts else None
 
 
 def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
@@ -268,7 +268,7 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
     The last names may be those of looks, which are sentences and are put in quotes.
     """
     first = len(experts) - looks
-    experts = [name if place < first else f"'{name}'" for place, name in enumerate(experts)]
+    experts = [name if index < first else f"'{name}'" for index, name in enumerate(experts)]
     if not point.is_mixed:
         (vertex,) = point.vertices
         itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"

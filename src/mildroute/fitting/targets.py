@@ -100,9 +100,9 @@ def without_looks(router: TextRouter, target: Target | None = None) -> TextRoute
     if target is None:
         own = point_of(router, None)
         target = Target("price weight", 0.0 if own is None else own.price_weight)
-    found = copy(router)
-    found.router_ = plain.operate_at(operating_point(plain, target)[0])
-    return found
+    copied = copy(router)
+    copied.router_ = plain.operate_at(operating_point(plain, target)[0])
+    return copied
 
 
 def operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:

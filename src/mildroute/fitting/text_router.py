@@ -110,7 +110,7 @@ class RoutedInput:
         return f"the router chooses {self.name} {where}{self._beside_best()}."
 
     def _beside_best(self) -> str:
-        """Return score and dollars beside those of the expert with the highest expected score."""
+        """Return score and dollars next to those of the expert with the highest expected score."""
         if self.scores is None:
             return ""
         best = max(range(len(self.scores)), key=self.scores.__getitem__)
@@ -122,7 +122,7 @@ class RoutedInput:
         )
         if self.dollars is None:
             return beside
-        own, other = (as_dollars(1000 * self.dollars[place]) for place in (self.expert, best))
+        own, other = (as_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best))
         return f"{beside}, for {own} instead of {other} per 1,000"
 
 
@@ -213,7 +213,7 @@ class TextRouter(BaseEstimator):
         """
         if clusters is None and sample_weight is None:
             clusters = _clusters_of(X, groups, y)
-        given = {
+        arguments = {
             "sample_weight": sample_weight,
             "groups": groups,
             "prices": prices,
@@ -221,19 +221,23 @@ class TextRouter(BaseEstimator):
             "answers": answers,
             "clusters": clusters,
         }
-        router, known = self._new_router(given)
+        router, parameters = self._new_router(arguments)
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
-        if "folds" in known and sample_weight is None:
+        if "folds" in parameters and sample_weight is None:
             codes = cluster_codes(clusters, vectors.shape[0])
-            given["folds"] = fold_vectors(encoder, X, vectors, router, codes)
+            arguments["folds"] = fold_vectors(encoder, X, vectors, router, codes)
         features = None
         if answers is not None:
-            features = self._learn_answers(answers, logprobs, vectors, given, router)
+            features = self._learn_answers(answers, logprobs, vectors, arguments, router)
         router.fit(
             vectors,
             y,
-            **{name: value for name, value in given.items() if value is not None and name in known},
+            **{
+                name: value
+                for name, value in arguments.items()
+                if value is not None and name in parameters
+            },
         )
         self.encoder_, self.router_, self.answer_features_ = encoder, router, features
         self.logprob_experts_ = tuple(
@@ -258,14 +262,14 @@ class TextRouter(BaseEstimator):
         default = MildRouter() if given["prices"] is None else FrontierRouter()
         default = default if given["answers"] is None else CascadeRouter()
         router = default if self.router is None else clone(self.router)
-        known = inspect.signature(router.fit).parameters
+        parameters = inspect.signature(router.fit).parameters
         for name in ("prices", "sample_weight", "answers"):
-            if given[name] is not None and name not in known:
+            if given[name] is not None and name not in parameters:
                 raise ArgumentError(
                     f"{type(router).__name__} cannot take {name}; leave them out or take a"
                     f" {'CascadeRouter' if name == 'answers' else 'FrontierRouter'}."
                 )
-        return router, known
+        return router, parameters
 
     def _learn_answers(
         self,
@@ -387,15 +391,15 @@ class TextRouter(BaseEstimator):
         table = table.select(experts[: self.n_experts])
         vectors = self.encoder_.transform(table.inputs) if vectors is None else vectors
         scores, rows = table.scores, np.arange(len(table))
-        found = table
-        for place, name in enumerate(experts[self.n_experts :]):
-            path = router.walk(np.full(len(rows), self.n_experts + place), vectors, seen)
+        extended = table
+        for index, name in enumerate(experts[self.n_experts :]):
+            path = router.walk(np.full(len(rows), self.n_experts + index), vectors, seen)
             bills = [
                 None if matrix is None else (matrix * path.is_called).sum(axis=1)
                 for matrix in (table.dollars, table.latencies)
             ]
-            found = found.with_expert(name, scores[rows, path.experts], *bills)
-        return found
+            extended = extended.with_expert(name, scores[rows, path.experts], *bills)
+        return extended
 
     @property
     def operating_point(self) -> OperatingPoint | None:
@@ -545,8 +549,8 @@ class TextRouter(BaseEstimator):
         check_is_fitted(self)
         has_points = isinstance(self.router_, FrontierRouter)
         weighs = has_points or getattr(self.router_, "supports_price_weight", False)
-        given = {"price_weight": price_weight, "point": point, "request_ids": request_ids}
-        for name, value in given.items():
+        arguments = {"price_weight": price_weight, "point": point, "request_ids": request_ids}
+        for name, value in arguments.items():
             if value is not None and not (weighs if name == "price_weight" else has_points):
                 raise ArgumentError(
                     f"{type(self.router_).__name__} knows no {name}; fit with prices, or leave it"
@@ -561,10 +565,10 @@ class TextRouter(BaseEstimator):
         ):
             # Seed by the text itself, so that the command line and the gateway, which see the same
             # text, decide alike.
-            given["request_ids"] = inputs
+            arguments["request_ids"] = inputs
         return getattr(self.router_, method)(
             self.encoder_.transform(X),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in arguments.items() if value is not None},
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -621,13 +625,13 @@ def _prediction(
     fallback: int,
 ) -> RoutedInput:
     firsts = [int(argmax_last(posterior[None])[0]) for _, posterior in ends]
-    place = 0 if fallen < ends[0][0] else len(ends) - 1
-    ranking = tuple(argsort_desc(ends[place][1][None])[0].tolist())
+    index = 0 if fallen < ends[0][0] else len(ends) - 1
+    ranking = tuple(argsort_desc(ends[index][1][None])[0].tolist())
     probabilities = [0.0] * len(names)
     for (chance, _), first in zip(ends, firsts, strict=True):
         probabilities[first] += chance
     mean = sum(chance * posterior for chance, posterior in ends)
-    known = expected.of(row)
+    expectation = expected.of(row)
     reason = (
         "split"
         if len(set(firsts)) > 1
@@ -635,10 +639,10 @@ def _prediction(
         if point is not None and not point.uses_router
         else "router"
     )
-    if known["is_out_of_distribution"]:
-        ranking = (fallback, *(place for place in ranking if place != fallback))
+    if expectation["is_out_of_distribution"]:
+        ranking = (fallback, *(index for index in ranking if index != fallback))
         reason = "out_of_distribution"
-        probabilities = [float(place == fallback) for place in range(len(names))]
+        probabilities = [float(index == fallback) for index in range(len(names))]
     return RoutedInput(
         names,
         ranking[0],
@@ -647,7 +651,7 @@ def _prediction(
         tuple(np.asarray(mean).tolist()),
         reason,
         price_weight=weight,
-        **known,
+        **expectation,
     )
 
 
@@ -675,16 +679,16 @@ def fold_vectors(
     if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:
         return None
     inputs = X if isinstance(X, list) else list(X)
-    found = []
+    folds = []
     for held_out in cut_into_folds(rows, getattr(router, "random_state", None), clusters):
         seen = np.setdiff1d(np.arange(rows), held_out)
         own = clone(encoder)
         try:
-            known = own.fit_transform([inputs[row] for row in seen])
+            own_vectors = own.fit_transform([inputs[row] for row in seen])
         except ArgumentError:
             return None  # some folds alone have nothing to encode
-        both = (known, own.transform([inputs[row] for row in held_out]))
+        both = (own_vectors, own.transform([inputs[row] for row in held_out]))
         back = np.argsort(np.concatenate([seen, held_out]))
-        stacked = vstack(both, format="csr") if issparse(known) else np.concatenate(both)
-        found.append(FoldVectors(held_out, stacked[back]))
-    return found or None
+        stacked = vstack(both, format="csr") if issparse(own_vectors) else np.concatenate(both)
+        folds.append(FoldVectors(held_out, stacked[back]))
+    return folds or None

@@ -126,8 +126,8 @@ class _Look:
         rows = read_traffic(self._learner.log)
         if pointer is None:
             return self._start(rows)
-        if (found := self._find_change(rows, pointer)) is not None:
-            return self._forget(pointer, *found)
+        if (change := self._find_change(rows, pointer)) is not None:
+            return self._forget(pointer, *change)
         if self._state.phase == "collecting":
             return self._collect(rows, pointer)
         if self._state.phase == "watching":
@@ -164,8 +164,8 @@ class _Look:
 
     def _complete(self, intent: Mapping[str, Any]) -> dict[str, Any]:
         """Take a recorded step unless it is done; leave a pointer alone that others changed."""
-        found = pointer_or_none(self._url)
-        document = None if found is None else found.document()
+        pointer = pointer_or_none(self._url)
+        document = None if pointer is None else pointer.document()
         if document not in (intent["before"], intent["after"]):
             return self._abandon(f"{intent['action']}: the pointer was changed by others meanwhile")
         if document != intent["after"]:
@@ -174,7 +174,7 @@ class _Look:
                 with self._store.folder(_home(digest)) as folder:
                     if (folder / MANIFEST).is_file():
                         upload_router(folder, self._url, key=self._learner.key)
-            replace_pointer(self._url, found, after)
+            replace_pointer(self._url, pointer, after)
         now, then = self._learner.clock(), State.of(intent["then"])
         # The share counts from now on: a learner that was killed does not know since when it has
         # applied.
@@ -189,7 +189,7 @@ class _Look:
     def _start(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Publish a pointer to a router that does what gateways do without one.
 
-        The first candidate is then a canary beside that router, like all later candidates.
+        The first candidate is then a canary alongside that router, like all later candidates.
         """
         try:
             table = self._training_table()
@@ -270,12 +270,12 @@ class _Look:
         return functools.reduce(CostTable.concat, map(self._up_to_date, parts))
 
     def _up_to_date(self, arrow: Any) -> CostTable:
-        state, wanted = self._state, self._learner.experts
+        state, names = self._state, self._learner.experts
         for expert in state.changed:
             arrow = _without_old(arrow, expert, state.since(expert, _SCORES[0]))
         for expert, since, ratio in state.repriced:
             arrow = _repriced(arrow, expert, since, ratio)
-        experts = [name for name in wanted or () if _SCORE + name in arrow.column_names]
+        experts = [name for name in names or () if _SCORE + name in arrow.column_names]
         return CostTable.from_data(arrow, experts=experts or None, missing="keep")
 
     def _with_candidate(
@@ -326,15 +326,15 @@ class _Look:
     def _router(self, digest: str) -> TextRouter:
         if MANIFEST in self._store.names(_home(digest)):
             with self._store.folder(_home(digest)) as folder:
-                found: Any = load_router(folder, digest=digest)
+                router: Any = load_router(folder, digest=digest)
         else:
-            found = load_router(fetch_artifact(self._url, digest), digest=digest)
-        if not isinstance(found, TextRouter):
+            router = load_router(fetch_artifact(self._url, digest), digest=digest)
+        if not isinstance(router, TextRouter):
             raise ArgumentError(
-                f"a learner compares routers over texts, got a {type(found).__name__}; publish one"
+                f"a learner compares routers over texts, got a {type(router).__name__}; publish one"
                 " of mildroute fit."
             )
-        return found
+        return router
 
     # From a candidate to a router that serves.
 
@@ -350,27 +350,30 @@ class _Look:
         since = state.stages[-1][1] if state.stages else state.fitted
         in_stage = sum(row["time"] >= since for row in later)
         pair = self._pair(later, state.previous, state.candidate)
-        found = compare_sequentially(*pair.gains(), alpha=state.alpha)
-        verdict = judge_candidate(plan, state.share, in_stage, len(later), found, state.alpha)
-        told = {"candidate": state.candidate, **_figures(found, state, in_stage, len(later))}
+        comparison = compare_sequentially(*pair.gains(), alpha=state.alpha)
+        verdict = judge_candidate(plan, state.share, in_stage, len(later), comparison, state.alpha)
+        details = {
+            "candidate": state.candidate,
+            **_figures(comparison, state, in_stage, len(later)),
+        }
         if verdict.action == "advance" and not state.share:
-            verdict = _after_shadow(pair, verdict, told)
-        told["why"] = verdict.why
+            verdict = _after_shadow(pair, verdict, details)
+        details["why"] = verdict.why
         if verdict.action == "wait":
-            return self._add("waited", state, **told)
+            return self._add("waited", state, **details)
         if verdict.action == "advance":
             share = plan.canary_share if state.share else plan.first_share
             after = Pointer(pointer.digest, state.candidate, share, pointer.history)
             then = replace(state, stages=(*state.stages, (share, 0.0)))
-            return self._act("canary", after, then, **{**told, "share": share})
-        self._write_verdict(verdict, told)
+            return self._act("canary", after, then, **{**details, "share": share})
+        self._write_verdict(verdict, details)
         if verdict.action == "drop":
-            return self._end("dropped", pointer, told)
+            return self._end("dropped", pointer, details)
         history = (pointer.digest, *(name for name in pointer.history if name != state.candidate))
         share = plan.holdout_share
         after = Pointer(state.candidate, pointer.digest, share, history[:_MAX_HISTORY])
         then = replace(state, phase="watching", stages=((share, 0.0),))
-        return self._act("promoted", after, then, **told)
+        return self._act("promoted", after, then, **details)
 
     def _watch(self, rows: Sequence[Row], pointer: Pointer) -> dict[str, Any]:
         """Check whether a promoted router is worse than the previous one, which keeps a share."""
@@ -378,15 +381,15 @@ class _Look:
         later = [row for row in rows if row["time"] >= state.stages[-1][1]]
         gains, bounds = self._pair(later, state.candidate, state.previous).gains()
         verdict = judge_promoted(self._plan, len(later), gains, bounds)
-        told = {"candidate": state.candidate, "requests": len(later), "counted": len(gains)}
-        told |= {"why": verdict.why}
+        details = {"candidate": state.candidate, "requests": len(later), "counted": len(gains)}
+        details |= {"why": verdict.why}
         if verdict.action == "wait":
-            return self._add("waited", state, **told)
-        self._write_verdict(verdict, told)
+            return self._add("waited", state, **details)
+        self._write_verdict(verdict, details)
         if verdict.action == "accept":
-            return self._end("accepted", pointer, told)
+            return self._end("accepted", pointer, details)
         then = replace(state, phase="collecting", stages=())
-        return self._act("rolled back", _rolled_back(pointer, state.previous), then, **told)
+        return self._act("rolled back", _rolled_back(pointer, state.previous), then, **details)
 
     def _end(self, event: str, pointer: Pointer, told: Mapping[str, Any]) -> dict[str, Any]:
         """Remove the canary, if there is one, and go back to collecting."""
@@ -422,22 +425,22 @@ class _Look:
         """
         state = self._state
         kinds = ("dollars",) if kind == "dollars" else _SCORES
-        known = {**state.changed.get(expert, {}), **dict.fromkeys(kinds, since)}
-        state = replace(state, changed={**state.changed, expert: known}, fitted=0.0)
+        changes = {**state.changed.get(expert, {}), **dict.fromkeys(kinds, since)}
+        state = replace(state, changed={**state.changed, expert: changes}, fitted=0.0)
         if kind == "dollars":
             ratio = math.exp(change.size)
             state = replace(state, repriced=(*state.repriced, (expert, since, ratio)))
-        told: dict[str, Any] = {"expert": expert, "kind": kind, "since": since}
-        told |= {"size": change.size, "deviations": change.deviations}
+        details: dict[str, Any] = {"expert": expert, "kind": kind, "since": since}
+        details |= {"size": change.size, "deviations": change.deviations}
         effect = "older dollars are scaled" if kind == "dollars" else "older scores are forgotten"
-        told["why"] = (
+        details["why"] = (
             f"the {kind} of {expert} changed by {change.size:+.3f}"
             f" ({change.deviations:.1f} standard errors): {effect}"
         )
         self._state = state
         if state.phase == "candidate":
-            return self._end("changed", pointer, told)
-        return self._add("changed", state, **told)
+            return self._end("changed", pointer, details)
+        return self._add("changed", state, **details)
 
 
 def _home(digest: str) -> str:
@@ -469,8 +472,8 @@ def _without_old(arrow: Any, expert: str, since: float) -> Any:
         if (name := prefix + expert) in arrow.column_names:
             column = arrow.column(name)
             gone = pa.scalar(0.0 if prefix == "propensity:" else None, column.type)
-            kept = pc.if_else(is_old, gone, column)
-            arrow = arrow.set_column(arrow.column_names.index(name), name, kept)
+            masked = pc.if_else(is_old, gone, column)
+            arrow = arrow.set_column(arrow.column_names.index(name), name, masked)
     scores = [arrow.column(name) for name in arrow.column_names if name.startswith(_SCORE)]
     has_any = functools.reduce(pc.or_, [pc.is_valid(column) for column in scores])
     return arrow.filter(has_any)

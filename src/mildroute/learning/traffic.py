@@ -77,11 +77,11 @@ class RouterPair:
     @cached_property
     def rows(self) -> list[Row]:
         """Return the decisions that may count."""
-        found: dict[str, Row] = {}
+        first_rows: dict[str, Row] = {}
         for row in self.decisions:
             if row["text"] is not None and not row["target"] and row["reason"] not in _FORCED:
-                found.setdefault(row["conversation"] or row["request_id"] or row["text"], row)
-        return list(found.values())
+                first_rows.setdefault(row["conversation"] or row["request_id"] or row["text"], row)
+        return list(first_rows.values())
 
     @cached_property
     def choices(self) -> list[tuple[RoutedInput, RoutedInput]]:
@@ -106,12 +106,12 @@ class RouterPair:
         A sample shows what both routers would have cost. Other decisions are informative only if a
         random draw assigned them to one of the two routers.
         """
-        found = [
+        pairs = [
             gain
             for row, (one, two) in zip(self.rows, self.choices, strict=True)
             if (gain := self._gain(row, one, two)) is not None
         ]
-        gains = np.array(found, dtype=np.float64).reshape(-1, 2)
+        gains = np.array(pairs, dtype=np.float64).reshape(-1, 2)
         return gains[:, 0], gains[:, 1]
 
     def _gain(self, row: Row, one: RoutedInput, two: RoutedInput) -> tuple[float, float] | None:
@@ -145,7 +145,7 @@ class RouterPair:
         promotes one.
         """
         experts = self.candidate.experts_.tolist()
-        kept = [
+        explored = [
             (row, [each.expert for each in both])
             for row, both in zip(self.rows, self.choices, strict=True)
             if row["score"] is not None
@@ -153,18 +153,18 @@ class RouterPair:
             and min(row["propensities"] or (0.0,)) > 0
             and row["served_by"] == row["selected"]
         ]
-        if len(kept) < _FEWEST_EFFECTIVE:
+        if len(explored) < _FEWEST_EFFECTIVE:
             return None
-        rows = [row for row, _ in kept]
+        rows = [row for row, _ in explored]
         logged = LoggedDecisions(
             tuple(experts),
             np.array([experts.index(row["selected"]) for row in rows]),
             np.array([self._cost(row) for row in rows]),
             np.array([row["propensities"] for row in rows]),
         )
-        current, candidate = np.array([places for _, places in kept]).T
-        found = estimate_cost_difference(logged, candidate, current, method="dr")
-        return found if found.effective_rows >= _FEWEST_EFFECTIVE else None
+        current, candidate = np.array([places for _, places in explored]).T
+        estimate = estimate_cost_difference(logged, candidate, current, method="dr")
+        return estimate if estimate.effective_rows >= _FEWEST_EFFECTIVE else None
 
 
 def _sampled_cost(row: Row, expert: str, weight: float) -> float:
@@ -172,17 +172,17 @@ def _sampled_cost(row: Row, expert: str, weight: float) -> float:
     sample = row["sample"]
     if sample is None or expert not in sample["experts"]:
         return math.nan
-    place = sample["experts"].index(expert)
-    score, dollars = sample["scores"][place], sample["cost_usd"][place]
+    index = sample["experts"].index(expert)
+    score, dollars = sample["scores"][index], sample["cost_usd"][index]
     return math.nan if score is None else float(1 - score + weight * (dollars or 0.0))
 
 
 def _expected_cost(forecast: RoutedInput, name: str, weight: float) -> float:
     if name not in forecast.experts or forecast.scores is None:
         return 0.5
-    place = forecast.experts.index(name)
-    dollars = 0.0 if forecast.dollars is None else forecast.dollars[place]
-    return 1 - forecast.scores[place] + weight * dollars
+    index = forecast.experts.index(name)
+    dollars = 0.0 if forecast.dollars is None else forecast.dollars[index]
+    return 1 - forecast.scores[index] + weight * dollars
 
 
 _Series = dict[tuple[str, str], list[tuple[float, float]]]
@@ -195,17 +195,17 @@ def residual_series(rows: Sequence[Row], router: TextRouter, digest: str, state:
     samples, and ``"dollars"``, in logarithms. Of another router's decisions only samples count,
     because it sends an expert different requests.
     """
-    known = [row for row in rows if row["text"] is not None and row["time"] >= state.epoch]
-    found: _Series = {}
-    forecasts = router.explain([row["text"] for row in known]) if known else []
-    for row, forecast in zip(known, forecasts, strict=True):
+    recent = [row for row in rows if row["text"] is not None and row["time"] >= state.epoch]
+    series: _Series = {}
+    forecasts = router.explain([row["text"] for row in recent]) if recent else []
+    for row, forecast in zip(recent, forecasts, strict=True):
         for expert, kind, value in _observed(row, digest):
             expected = _expectation(forecast, expert, kind)
             if expected is None or row["time"] < state.since(expert, kind):
                 continue
             residual = value - expected if kind != "dollars" else math.log(value / expected)
-            found.setdefault((expert, kind), []).append((row["time"], residual))
-    return found
+            series.setdefault((expert, kind), []).append((row["time"], residual))
+    return series
 
 
 def _observed(row: Row, digest: str) -> Iterator[tuple[str, str, float]]:
@@ -227,5 +227,5 @@ def _expectation(forecast: RoutedInput, expert: str, kind: str) -> float | None:
     if expert not in forecast.experts:
         return None
     values = forecast.dollars if kind == "dollars" else forecast.scores
-    found = 1.0 if values is None else values[forecast.experts.index(expert)]
-    return found if kind != "dollars" or found > 0 else None
+    value = 1.0 if values is None else values[forecast.experts.index(expert)]
+    return value if kind != "dollars" or value > 0 else None

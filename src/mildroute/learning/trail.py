@@ -127,10 +127,10 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the files in a folder."""
-        found = self._system.get_file_info(
+        entries = self._system.get_file_info(
             pafs.FileSelector(self.path(folder), allow_not_found=True)
         )
-        names = [posixpath.basename(info.path) for info in found if info.is_file]
+        names = [posixpath.basename(info.path) for info in entries if info.is_file]
         return sorted(name for name in names if not name.startswith("."))
 
     @contextlib.contextmanager

@@ -68,9 +68,9 @@ def _exact_or_chebyshev(margins: tuple[float, ...], tolerance: float) -> tuple[T
         count = node_count(len(margins), distinct[-1] / distinct[0], tolerance)
         if count < len(distinct):
             return _chebyshev(margins, count)
-    wanted = torch.tensor(margins, dtype=torch.float64)
+    margins_tensor = torch.tensor(margins, dtype=torch.float64)
     exact = torch.tensor(distinct, dtype=torch.float64)
-    return 1 / exact, (wanted[:, None] == exact).to(torch.float64)
+    return 1 / exact, (margins_tensor[:, None] == exact).to(torch.float64)
 
 
 def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:

@@ -109,10 +109,10 @@ class MILDLoss(nn.Module):
             tau: Member of the comp-sum family; 1 is the logistic loss of the paper.
             reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         """
-        known = as_costs(costs)
-        scale = complement_scale(known)
-        rewards = rewards_of(known, reward, scale=scale)
-        values = _margins_of(margins, reward_mass(rewards), winner_counts(known))
+        cost_matrix = as_costs(costs)
+        scale = complement_scale(cost_matrix)
+        rewards = rewards_of(cost_matrix, reward, scale=scale)
+        values = _margins_of(margins, reward_mass(rewards), winner_counts(cost_matrix))
         return cls(values, reward=reward, reward_scale=scale, tau=tau, reduction=reduction)
 
     def forward(self, scores: Tensor, costs: Tensor, weights: Tensor | None = None) -> Tensor:

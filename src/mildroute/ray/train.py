@@ -127,9 +127,9 @@ class _TotalsOf(AggregateFnV2[Any, Any]):
 
     def aggregate_block(self, block: pa.Table) -> dict[str, Any]:
         """Return the sums over a block."""
-        found = self._rows(block)
-        vectors = found["vector"]
-        costs = torch.from_numpy(found["cost"]).double()
+        arrays = self._rows(block)
+        vectors = arrays["vector"]
+        costs = torch.from_numpy(arrays["cost"]).double()
         if float(costs.min()) < 0:
             raise TableError(
                 f"costs must not be negative, got {float(costs.min()):g}; scores must be at most 1."
@@ -152,11 +152,11 @@ class _TotalsOf(AggregateFnV2[Any, Any]):
 
 
 def _aggregate(dataset: Dataset, rows: _Rows, reward: Literal["gap", "sum"]) -> _Totals:
-    found = dataset.aggregate(_TotalsOf(rows, reward))["totals"]
-    if not found:
+    totals = dataset.aggregate(_TotalsOf(rows, reward))["totals"]
+    if not totals:
         raise TableError("a dataset must have at least one row to train on, got none.")
-    arrays = {name: np.asarray(found[name]) for name in ("vectors", "squares", "mass", "wins")}
-    return _Totals(rows=int(found["rows"]), rewards=float(found["rewards"]), **arrays)
+    arrays = {name: np.asarray(totals[name]) for name in ("vectors", "squares", "mass", "wins")}
+    return _Totals(rows=int(totals["rows"]), rewards=float(totals["rewards"]), **arrays)
 
 
 @dataclass(frozen=True)
@@ -294,8 +294,8 @@ def _experts_of(dataset: Dataset, vector: str, price_weight: float) -> tuple[str
     schema = dataset.schema()
     names = [] if schema is None else schema.names
     experts = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
-    wanted = [vector, *(f"{DOLLARS}{name}" for name in experts if price_weight)]
-    missing = [name for name in wanted if name not in names]
+    columns = [vector, *(f"{DOLLARS}{name}" for name in experts if price_weight)]
+    missing = [name for name in columns if name not in names]
     if missing or len(experts) < 2:
         raise TableError(
             f"a dataset must have a column {vector!r} and a column {SCORE}<name> for each of at"

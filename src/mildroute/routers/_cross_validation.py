@@ -208,12 +208,16 @@ def fit_with_metadata(
     clusters: NDArray[np.intp] | None = None,
 ) -> Any:
     """Fit a router, passing on the weights, groups and clusters that its ``fit`` accepts."""
-    known = inspect.signature(router.fit).parameters
-    given = {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
+    parameters = inspect.signature(router.fit).parameters
+    metadata = {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
     return router.fit(
         X,
         costs,
-        **{name: value for name, value in given.items() if value is not None and name in known},
+        **{
+            name: value
+            for name, value in metadata.items()
+            if value is not None and name in parameters
+        },
     )
 
 
@@ -262,12 +266,12 @@ def cross_val_posterior(
 
 def with_found_params(router: Any) -> Any:
     """Return an unfitted copy whose ``"cv"`` parameters are set to the selected values."""
-    found = {
+    selected = {
         name: getattr(router, f"{name}_", value)
         for name, value in router.get_params(deep=False).items()
         if _is_searched(value)
     }
-    return clone(router).set_params(**found)
+    return clone(router).set_params(**selected)
 
 
 def _is_searched(value: Any) -> bool:

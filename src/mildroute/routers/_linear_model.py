@@ -180,8 +180,8 @@ def minimize_linear(
             RuntimeWarning,
             stacklevel=2,
         )
-    found = result.x.reshape(shape)
-    solution = np.vstack([found[:-1] * stretch, found[-1:]])
+    variables = result.x.reshape(shape)
+    solution = np.vstack([variables[:-1] * stretch, variables[-1:]])
     weights = design.weights_of(solution[:-1])
     intercept = solution[-1] - design.mean @ weights
     return LinearSolution(
@@ -253,12 +253,12 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
     mass = np.zeros((len(rewards), len(distinct)), order="F")
     for expert, node in enumerate(owner):
         mass[:, node] += rewards[:, expert]
-    known: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+    cached: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def loss(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         kind = scores.dtype.name
-        if kind not in known:
-            known[kind] = (
+        if kind not in cached:
+            cached[kind] = (
                 np.asarray(mass, dtype=kind, order="F"),
                 np.asarray(rewards / margins, dtype=kind, order="F"),
             )
@@ -269,7 +269,7 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
         block = max(1, _BLOCK_ELEMENTS // scores.shape[1])
         for start in range(0, len(scores), block):
             part = slice(start, start + block)
-            shares, pulls = (array[part] for array in known[kind])
+            shares, pulls = (array[part] for array in cached[kind])
             losses[part], gradient[part] = _block(
                 scores[part], shares, pulls, (1 / distinct).tolist()
             )
@@ -359,11 +359,11 @@ def calibrate(
             gradient + 2 * _TOWARDS_IDENTITY * unknown,
         )
 
-    found = minimize(
+    optimum = minimize(
         value_and_gradient,
         np.zeros(scores.shape[1] + 1),
         jac=True,
         method="L-BFGS-B",
         options={"gtol": 1e-6},
     ).x
-    return Calibration(float(np.exp(found[0])), found[1:])
+    return Calibration(float(np.exp(optimum[0])), optimum[1:])

@@ -268,18 +268,18 @@ def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
     """Compute :func:`forward` for tensors."""
     torch = load_torch()
     hidden = vectors
-    for place in range(0, len(layers), 2):
-        hidden = torch.addmm(layers[place + 1], hidden.relu() if place else hidden, layers[place])
+    for index in range(0, len(layers), 2):
+        hidden = torch.addmm(layers[index + 1], hidden.relu() if index else hidden, layers[index])
     return hidden
 
 
 def forward(layers: Sequence[NDArray[Any]], X: Any) -> NDArray[Any]:
     """Return the outputs, shape (n, p), of a network given as alternating weights and biases."""
     hidden = X
-    for place in range(0, len(layers), 2):
+    for index in range(0, len(layers), 2):
         hidden = (
-            np.asarray((np.maximum(hidden, 0) if place else hidden) @ layers[place])
-            + layers[place + 1]
+            np.asarray((np.maximum(hidden, 0) if index else hidden) @ layers[index])
+            + layers[index + 1]
         )
     return np.asarray(hidden)
 

@@ -180,12 +180,12 @@ def _left_out_cluster_errors(
     for current in range(fold.max() + 1):
         out = fold == current
         weighted = share[out][:, None] * columns[out]
-        kept = 1 - share[out].sum()
-        mean = -weighted.sum(axis=0) / kept
-        target_mean = -(share[out] @ centered[out]) / kept
-        covariance = (np.diag(design.variances) - columns[out].T @ weighted) / kept
+        remaining = 1 - share[out].sum()
+        mean = -weighted.sum(axis=0) / remaining
+        target_mean = -(share[out] @ centered[out]) / remaining
+        covariance = (np.diag(design.variances) - columns[out].T @ weighted) / remaining
         covariance -= np.outer(mean, mean)
-        together = (moments - weighted.T @ centered[out]) / kept - np.outer(mean, target_mean)
+        together = (moments - weighted.T @ centered[out]) / remaining - np.outer(mean, target_mean)
         values, axes = np.linalg.eigh(covariance)
         turned, away = axes.T @ together, (columns[out] - mean) @ axes
         for step, alpha in enumerate(RIDGE_ALPHAS):

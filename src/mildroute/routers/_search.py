@@ -123,9 +123,11 @@ def to_cv_results(
         name: [getattr(candidate, name) for candidate in candidates]
         for name in ("view", "reward", "margins", "alpha")
     }
-    found = [mean_and_error(candidate.paid, sample_weight, clusters) for candidate in candidates]
-    columns["mean_cost"] = [mean for mean, _ in found]
-    columns["standard_error"] = [error for _, error in found]
+    means_and_errors = [
+        mean_and_error(candidate.paid, sample_weight, clusters) for candidate in candidates
+    ]
+    columns["mean_cost"] = [mean for mean, _ in means_and_errors]
+    columns["standard_error"] = [error for _, error in means_and_errors]
     return columns
 
 
@@ -236,8 +238,8 @@ class SearchSpace:
         spec = self.margins[margins]
         if spec is None:
             return np.ones(self.experts)
-        found = margins_by(spec, self.reward(reward), self.sample_weight)
-        return np.asarray(found / found.mean())
+        unscaled = margins_by(spec, self.reward(reward), self.sample_weight)
+        return np.asarray(unscaled / unscaled.mean())
 
     def loss_of(
         self, reward: str, rho: NDArray[np.float64]
@@ -290,35 +292,35 @@ def search(problem: SearchSpace) -> list[SearchResult]:
     its authors use it (complement reward on the raw vector). Last, near the best penalty, come the
     other rewards and margins.
     """
-    found = [best_single(problem)]
+    candidates = [best_single(problem)]
     first_margins = next(iter(problem.margins))
     views = list(problem.views)
     if len(problem.rewards) > 1:
         regressions = _regressions(problem)
-        found += regressions
+        candidates += regressions
         alone = [candidate for candidate in regressions if candidate.view != "average"]
         views = [_cheapest(alone, problem).view] if alone else views
     for view in views:
-        found += _along_path(problem, view, problem.rewards[0], first_margins, problem.alphas)
+        candidates += _along_path(problem, view, problem.rewards[0], first_margins, problem.alphas)
     if "complement" in problem.rewards[1:] and "raw" in problem.views and first_margins == UNIFORM:
-        found += _along_path(problem, "raw", "complement", first_margins, problem.alphas)
+        candidates += _along_path(problem, "raw", "complement", first_margins, problem.alphas)
     best = _cheapest(
-        [candidate for candidate in found[1:] if candidate.reward != REGRESSION], problem
+        [candidate for candidate in candidates[1:] if candidate.reward != REGRESSION], problem
     )
     near = _neighbors(problem.alphas, best.alpha)
     for reward, margins in _variations(problem, first_margins):
         if not any(
             (best.view, reward, margins) == (tried.view, tried.reward, tried.margins)
-            for tried in found
+            for tried in candidates
         ):
-            found += _along_path(
+            candidates += _along_path(
                 problem,
                 best.view,
                 reward,
                 margins,
                 near if margins == first_margins else [best.alpha],
             )
-    return found
+    return candidates
 
 
 def _cheapest(candidates: list[SearchResult], problem: SearchSpace) -> SearchResult:
@@ -477,8 +479,8 @@ def _variations(problem: SearchSpace, first_margins: str) -> Iterable[tuple[str,
 
 
 def _neighbors(alphas: Sequence[float], best: float) -> Sequence[float]:
-    place = list(alphas).index(best)
-    return alphas[max(0, place - 1) : place + 2]
+    index = list(alphas).index(best)
+    return alphas[max(0, index - 1) : index + 2]
 
 
 # Training facts on a router's card: a hash of the data, and figures measured on held-out rows.
@@ -496,7 +498,7 @@ def held_out_metrics(
 ) -> dict[str, dict[str, float]]:
     """Return the cost of a router on held-out rows with 95% intervals.
 
-    The best single expert and the oracle are reported beside it.
+    The best single expert and the oracle are reported alongside it.
 
     Args:
         paid: What the router paid on each held-out row, shape (n,).

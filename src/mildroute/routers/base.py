@@ -97,8 +97,8 @@ def drop_zero_weight(
     """
     if sample_weight is None or bool((sample_weight > 0).all()):
         return X, costs, sample_weight
-    kept = np.flatnonzero(sample_weight > 0)
-    return X[kept], costs[kept], sample_weight[kept]
+    weighted = np.flatnonzero(sample_weight > 0)
+    return X[weighted], costs[weighted], sample_weight[weighted]
 
 
 # Number of threads of a fit; many small products are far slower on several threads than on one.

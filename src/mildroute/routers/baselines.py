@@ -61,9 +61,9 @@ class OracleRouter(RouterMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> Matrix:
         hashes = hash_rows(X)
-        place = np.minimum(np.searchsorted(self.hashes_, hashes), len(self.hashes_) - 1)
-        known = self.hashes_[place] == hashes
-        return -np.where(known[:, None], self.costs_[place], self.mean_costs_)
+        index = np.minimum(np.searchsorted(self.hashes_, hashes), len(self.hashes_) - 1)
+        is_known = self.hashes_[index] == hashes
+        return -np.where(is_known[:, None], self.costs_[index], self.mean_costs_)
 
 
 # Routers that ignore the input: one expert for every row, or a random one. Every other router has

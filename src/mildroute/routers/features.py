@@ -161,8 +161,8 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         fold = assign_folds(len(labels), self.cv, seed, clusters=clusters)
         for current in range(fold.max() + 1 if fold.max() else 0):
             seen, held_out = np.flatnonzero(fold != current), np.flatnonzero(fold == current)
-            known = np.unique(labels[seen])
-            columns = features.shape[1] - len(names) + np.searchsorted(names, known)
+            fold_groups = np.unique(labels[seen])
+            columns = features.shape[1] - len(names) + np.searchsorted(names, fold_groups)
             layer = _group_layer(dense[seen], labels[seen], self.shrinkage)
             features[np.ix_(held_out, columns)] = memberships(dense[held_out], *layer)
         return features
@@ -212,11 +212,11 @@ def _group_layer(
 
     Unlike scikit-learn's, it accepts groups of one row.
     """
-    known, codes = np.unique(labels, return_inverse=True)
-    if len(known) == 1:
+    distinct, codes = np.unique(labels, return_inverse=True)
+    if len(distinct) == 1:
         return np.zeros((X.shape[1], 1)), np.zeros(1)
     shares = np.bincount(codes) / len(codes)
-    means = np.stack([X[codes == code].mean(axis=0) for code in range(len(known))])
+    means = np.stack([X[codes == code].mean(axis=0) for code in range(len(distinct))])
     within = X - means[codes]
     covariance = (1 - shrinkage) * within.T @ within / len(X)
     covariance += shrinkage * np.square(within).sum() / within.size * np.eye(X.shape[1])

@@ -192,11 +192,11 @@ class KNNRouter(RouterMixin, BaseEstimator):
             rows[trial], rows, max(sizes), own=trial, width=width
         ):
             own = trial[block]
-            for place, weighting in enumerate(weightings):
+            for index, weighting in enumerate(weightings):
                 weights = self._neighbor_weights(near, squares, weighting)[:, :, None]
                 sums = np.cumsum(weights * self.costs_[near], axis=1) / np.cumsum(weights, axis=1)
                 for step, size in enumerate(sizes):
-                    paid[place, step] += (
+                    paid[index, step] += (
                         self.row_weights_[own] @ self.costs_[own, argmax_last(-sums[:, size - 1])]
                     )
         return (paid / self.row_weights_[trial].sum()).round(12).ravel()

@@ -91,11 +91,11 @@ class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
             np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
         )
         batches = batches_of(X)
-        found = _start(X.shape[1], self.n_components, costs, weights, schedule.seed)
+        parameters = _start(X.shape[1], self.n_components, costs, weights, schedule.seed)
         if costs.shape[1] > 1:
-            found = _train(batches, costs, weights, found, schedule)
-        found[0], found[1] = batches.for_raw_rows(found[0], found[1])
-        self.projection_, self.offset_, self.embeddings_, self.mixing_, self.bias_ = found
+            parameters = _train(batches, costs, weights, parameters, schedule)
+        parameters[0], parameters[1] = batches.for_raw_rows(parameters[0], parameters[1])
+        self.projection_, self.offset_, self.embeddings_, self.mixing_, self.bias_ = parameters
 
     def _scores(self, X: Any) -> Matrix:
         return _forward(

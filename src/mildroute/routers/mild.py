@@ -97,7 +97,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: The candidates tried, as columns.
         selection_: The reason for the selection, in words.
-        validation_: Cost on held-out rows with 95% intervals, beside those of the best single
+        validation_: Cost on held-out rows with 95% intervals, alongside those of the best single
             expert and the oracle, or `None`.
 
     Example:
@@ -166,10 +166,10 @@ class MildRouter(RouterMixin, BaseEstimator):
         """
         self._check_parameters()
         X, costs, weights = self._check_fit(X, y, sample_weight)
-        kept = None if weights is None else weights > 0
+        has_weight = None if weights is None else weights > 0
         if weights is not None:
-            groups = None if groups is None else np.asarray(groups)[kept]
-            clusters = None if clusters is None else np.asarray(clusters)[kept]
+            groups = None if groups is None else np.asarray(groups)[has_weight]
+            clusters = None if clusters is None else np.asarray(clusters)[has_weight]
             X, costs, weights = drop_zero_weight(X, costs, weights)
         if self.hidden_layer_sizes is not None:
             load_torch()  # before its threads are limited
@@ -180,7 +180,7 @@ class MildRouter(RouterMixin, BaseEstimator):
                 codes = cluster_codes(clusters, len(costs))
                 if views is None:
                     views = self.feature_sets(X, groups, codes, costs.shape[1])
-                self._fit_linear(X, costs, weights, codes, views, kept)
+                self._fit_linear(X, costs, weights, codes, views, has_weight)
         return self
 
     @classmethod
@@ -263,13 +263,13 @@ class MildRouter(RouterMixin, BaseEstimator):
 
         Only available after a search in this process.
         """
-        known = getattr(self, "_held_out", None)
-        if known is None:
+        held_out = getattr(self, "_held_out", None)
+        if held_out is None:
             raise ArgumentError(
                 "held-out posteriors are known only to a linear router that was fitted in this"
                 " process; fit it again."
             )
-        problem, taken = known
+        problem, taken = held_out
         if np.isnan(taken.paid).any():
             taken = evaluate_fixed(problem, taken)
         return np.exp(log_posterior(taken.scores.astype(np.float64), taken.rho))
@@ -296,15 +296,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         """
         if experts == 1 or count_units(clusters, X.shape[0]) < 2 * count_folds(self.cv):
             return FeatureSets({}, {})
-        wanted: tuple[FeatureSet, ...] = ("groups", "topics", "raw")
+        view_names: tuple[FeatureSet, ...] = ("groups", "topics", "raw")
         if self.features != "cv":
-            wanted = (cast("FeatureSet", self.features),)
+            view_names = (cast("FeatureSet", self.features),)
         topics = (
             TopicFeatures(random_state=self.random_state or 0)
             if self.topics is None
             else self.topics
         )
-        return build_feature_sets(X, groups, wanted, topics, clusters)
+        return build_feature_sets(X, groups, view_names, topics, clusters)
 
     def _problem(
         self,

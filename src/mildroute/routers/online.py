@@ -205,7 +205,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         return -(self._features(X) @ self.weights_.T)
 
     def _check_parameters(self) -> None:
-        for name, least in (
+        for name, minimum in (
             ("components", 0),
             ("topics", 0),
             ("common_penalty", 1e-6),
@@ -213,8 +213,8 @@ class OnlineRouter(RouterMixin, BaseEstimator):
             ("optimism", 0),
         ):
             value = getattr(self, name)
-            if not least <= value < np.inf:
-                raise ArgumentError(f"{name} must be at least {least:g}, got {value!r:.40}.")
+            if not minimum <= value < np.inf:
+                raise ArgumentError(f"{name} must be at least {minimum:g}, got {value!r:.40}.")
 
     def _learn_features(self, X: Any) -> None:
         seed = self.random_state or 0
@@ -228,9 +228,9 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         clusters = min(self.topics, X.shape[0] // 20)
         if clusters > 1:
             self.topics_ = TopicFeatures(clusters=(clusters,), random_state=seed)
-            found = self.topics_.fit_transform(X)
-            self.topic_center_ = found.mean(axis=0)
-            spread = np.sqrt(((found - self.topic_center_) ** 2).sum(axis=1).mean())
+            memberships = self.topics_.fit_transform(X)
+            self.topic_center_ = memberships.mean(axis=0)
+            spread = np.sqrt(((memberships - self.topic_center_) ** 2).sum(axis=1).mean())
             self.topic_scale_ = float(1 / spread) if spread > 0 else 1.0
 
     def _width(self) -> int:
@@ -327,11 +327,11 @@ def impute_costs(
 def check_asked(asked: NDArray[np.bool_], names: Any = None) -> None:
     """Raise an error if an expert was hardly asked: its costs cannot be estimated."""
     counts = asked.sum(axis=0)
-    least = int(counts.argmin())
-    if counts[least] < min(_FEWEST, len(asked)):
-        name = least if names is None else repr(names[least])
+    rarest = int(counts.argmin())
+    if counts[rarest] < min(_FEWEST, len(asked)):
+        name = rarest if names is None else repr(names[rarest])
         raise CostError(
-            f"each expert must have been asked on at least {_FEWEST} rows, got {counts[least]} for"
+            f"each expert must have been asked on at least {_FEWEST} rows, got {counts[rarest]} for"
             f" expert {name}; ask it more often (exploration, sampling, collect), or leave it out."
         )
 
@@ -401,11 +401,11 @@ def _add_residuals(
     for expert in np.flatnonzero(~sure):
         for current in range(fold.max() + 1):
             rows, at = asked[:, expert] & (fold != current), fold == current
-            found = ridge(surprise[rows][:, sure], surprise[rows][:, [expert]])
-            expected[at, expert] += found.predict(surprise[at][:, sure])[:, 0]
+            regression = ridge(surprise[rows][:, sure], surprise[rows][:, [expert]])
+            expected[at, expert] += regression.predict(surprise[at][:, sure])[:, 0]
 
 
-# A new expert that was scored on few queries, beside experts that are known on many.
+# A new expert that was scored on few queries, alongside experts that are known on many.
 
 
 # Penalty of the predictions for known experts, in rows.
@@ -467,20 +467,22 @@ class KnownExperts:
             groups: Group of each of the n rows, or `None`; topics learn from them.
             random_state: Seed of clusters and folds.
         """
-        known, seed = check_costs(costs), random_state or 0
+        cost_matrix, seed = check_costs(costs), random_state or 0
         topics = TopicFeatures(random_state=seed)
         memberships = topics.fit_transform(X, groups=groups)
         center = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-        _, axes = _principal_axes(X, center, min(X.shape[1], _WIDE // 4, len(known)), seed)
+        _, axes = _principal_axes(X, center, min(X.shape[1], _WIDE // 4, len(cost_matrix)), seed)
         views = [np.asarray(X @ axes) - center @ axes, memberships]
         if further is not None:
             views[0] = np.vstack([views[0], np.asarray(further @ axes) - center @ axes])
             views[1] = np.vstack([memberships, topics.memberships(further)])
-        views = [_scaled(view, len(known)) for view in views]
+        views = [_scaled(view, len(cost_matrix)) for view in views]
         features = np.hstack([*views, np.ones((len(views[0]), 1))])
-        expected = _cross_fitted(features, known, assign_folds(len(known), _FOLDS, seed=seed))
+        expected = _cross_fitted(
+            features, cost_matrix, assign_folds(len(cost_matrix), _FOLDS, seed=seed)
+        )
         residuals = np.zeros_like(expected)
-        residuals[: len(known)] = known - expected[: len(known)]
+        residuals[: len(cost_matrix)] = cost_matrix - expected[: len(cost_matrix)]
         return cls(expected, residuals, views[0][:, :_COMPONENTS])
 
     def costs_of_new(self, costs: Any, *, caution: float = _CAUTION) -> NDArray[np.float64]:
@@ -497,18 +499,18 @@ class KnownExperts:
         asked = np.flatnonzero(~np.isnan(seen))
         check_asked(~np.isnan(seen)[:, None])
         experts = self.expected.shape[1]
-        told = np.hstack([_standardized(self.expected), _standardized(self.residuals)])
+        features = np.hstack([_standardized(self.expected), _standardized(self.residuals)])
         # At decision time no answers are known, so residuals are 0.
-        blind = told.copy()
+        blind = features.copy()
         blind[:, experts:] = 0.0
-        found, variance, noise = _few_rows_ridge(told, asked, seen[asked], blind)
+        estimate, variance, noise = _few_rows_ridge(features, asked, seen[asked], blind)
         if len(asked) >= _FEWEST_FOR_COMPONENTS:
-            left = seen[asked] - found[asked]
+            left = seen[asked] - estimate[asked]
             rest, more, noise = _few_rows_ridge(self.components, asked, left, self.components)
-            found = found + rest
+            estimate = estimate + rest
             variance = variance + more - 1 / len(asked)
         errors = np.sqrt(noise * variance)
-        return np.asarray(found + caution * np.sqrt(100 / len(asked)) * errors)
+        return np.asarray(estimate + caution * np.sqrt(100 / len(asked)) * errors)
 
     def order_queries(self, count: int, random_state: int | None = None) -> NDArray[np.intp]:
         """Return the rows of the table on which to score a new expert, in order.
@@ -578,9 +580,9 @@ def _few_rows_ridge(
         errors.append(float((residuals**2).mean()))
     best = int(np.argmin(errors))
     scale = values / (values**2 + _PENALTIES[best])
-    found = level + (columns - center) @ axes.T @ (scale * moments)
+    fitted = level + (columns - center) @ axes.T @ (scale * moments)
     variance = 1 / rows + (((blind - center) @ axes.T) * scale) ** 2 @ np.ones(len(values))
-    return found, variance, errors[best]
+    return fitted, variance, errors[best]
 
 
 def _greedy(
@@ -593,11 +595,11 @@ def _greedy(
     """
     taken = np.empty(count, dtype=np.intp)
     covariance = features / penalty
-    told = covariance @ root
+    projected = covariance @ root
     leverage = (covariance * features).sum(axis=1)
     is_free = np.ones(len(features), dtype=bool)
     for step in range(count):
-        gains = np.where(is_free, (told**2).sum(axis=1) / (1 + leverage), -1.0)
+        gains = np.where(is_free, (projected**2).sum(axis=1) / (1 + leverage), -1.0)
         row = taken[step] = int(gains.argmax())
         is_free[row] = False
         direction = covariance[row].copy()
@@ -605,5 +607,5 @@ def _greedy(
         left = 1 + leverage[row]
         leverage = leverage - change**2 / left
         covariance -= np.outer(change / left, direction)
-        told -= np.outer(change / left, direction @ root)
+        projected -= np.outer(change / left, direction @ root)
     return taken

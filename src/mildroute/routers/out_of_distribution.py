@@ -93,10 +93,12 @@ class OutcomeModel(BaseEstimator):
     def expected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return expected scores from 0 to 1, shape (n, p), and dollars, same shape, or `None`."""
         check_is_fitted(self)
-        found = np.asarray(X @ self.weights_) + self.intercept_
+        predictions = np.asarray(X @ self.weights_) + self.intercept_
         experts = len(self.mean_errors_)
-        scores = np.clip(1 - found[:, :experts], 0.0, 1.0)
-        return scores, None if self.mean_dollars_ is None else np.maximum(found[:, experts:], 0.0)
+        scores = np.clip(1 - predictions[:, :experts], 0.0, 1.0)
+        return scores, None if self.mean_dollars_ is None else np.maximum(
+            predictions[:, experts:], 0.0
+        )
 
     def is_out_of_distribution(self, X: Any) -> NDArray[np.bool_]:
         """Return whether each row is farther from all landmarks than usual rows are, shape (n,)."""
@@ -136,9 +138,9 @@ class OutcomeModel(BaseEstimator):
             self.bound_ = math.inf
             return
         _, distances = pairwise_distances_argmin_min(others.astype(np.float32), self.landmarks_)
-        place = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.ood_rate)))
+        position = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.ood_rate)))
         # Slightly wider: the same row computed in another batch differs in its last digits.
-        self.bound_ = float(np.sort(distances)[place - 1] * (1 + 1e-4) + 1e-6)
+        self.bound_ = float(np.sort(distances)[position - 1] * (1 + 1e-4) + 1e-6)
 
     def _landmark_squares(self) -> NDArray[np.float32]:
         if not hasattr(self, "_squares"):

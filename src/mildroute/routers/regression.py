@@ -231,11 +231,11 @@ def _linear(
     topic_weights: Matrix | None,
     intercept: Matrix,
 ) -> Matrix:
-    found = np.asarray(X @ weights) + intercept
+    predictions = np.asarray(X @ weights) + intercept
     return (
-        found
+        predictions
         if memberships is None or topic_weights is None
-        else found + memberships @ topic_weights
+        else predictions + memberships @ topic_weights
     )
 
 

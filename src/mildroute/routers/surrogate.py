@@ -135,7 +135,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
-        kept = None if sample_weight is None else sample_weight > 0
+        has_weight = None if sample_weight is None else sample_weight > 0
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
         weights = np.ones(len(costs)) if sample_weight is None else sample_weight
         if costs.shape[1] == 1:
@@ -147,7 +147,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
             self.alpha_ = np.inf if self.alpha == "cv" else float(self.alpha)
             self._settle(costs, weights)
             return
-        chosen, self.alpha_ = self._tuned(X, costs, weights, kept)
+        chosen, self.alpha_ = self._tuned(X, costs, weights, has_weight)
         loss = _loss_of(chosen, costs, weights)(np.arange(len(costs)))
         fit = minimize_linear(
             whiten(X, weights), loss, costs.shape[1], alpha=self.alpha_, sample_weight=weights
@@ -214,7 +214,7 @@ class _HeldOutRisk:
     def lowest(self, loss: LossOfRows, alphas: Sequence[float]) -> tuple[float, float]:
         """Return the lowest mean cost along a path of penalties, and the first penalty with it."""
         paid_by = partial(_paid_by, costs=self.costs, weights=self.weights)
-        found = held_out_scores(
+        scores_of_alphas = held_out_scores(
             self.features,
             _loss_of(loss, self.costs, self.weights),
             self.costs.shape[1],
@@ -223,7 +223,7 @@ class _HeldOutRisk:
             paid_by=paid_by,
             prepared=self.prepared,
         )
-        risks = [round(paid_by(scores)[0], 12) for scores in found]
+        risks = [round(paid_by(scores)[0], 12) for scores in scores_of_alphas]
         best = int(np.argmin(risks))
         return risks[best], alphas[best]
 
@@ -357,23 +357,23 @@ class CustomLossRouter(SurrogateRouter):
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
         torch = load_torch()
         loss = get_loss(self.loss) if isinstance(self.loss, str) else self.loss
-        known = torch.from_numpy(costs)
-        start = torch.zeros_like(known, requires_grad=True)
-        unit = self._unit(self._checked(loss(start, known), start), weights, costs.shape[1])
+        costs_tensor = torch.from_numpy(costs)
+        start = torch.zeros_like(costs_tensor, requires_grad=True)
+        unit = self._unit(self._checked(loss(start, costs_tensor), start), weights, costs.shape[1])
 
         def in_units(scores: Tensor) -> Tensor:
-            return self._checked(loss(scores, known.to(scores)), scores) / unit
+            return self._checked(loss(scores, costs_tensor.to(scores)), scores) / unit
 
         return with_autograd(in_units)
 
     def _checked(self, losses: Tensor, scores: Tensor) -> Tensor:
         """Return the losses if the solver can use them; otherwise raise an error."""
-        shape, wanted = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
-        if shape != wanted or not losses.requires_grad:
+        shape, expected = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
+        if shape != expected or not losses.requires_grad:
             raise ArgumentError(
-                f"a loss must return a tensor of shape {wanted}, one number for each row, computed"
-                f" from the scores; {self._name} returns {type(losses).__name__} of shape"
-                f" {shape}{'' if shape != wanted else ' without the scores in it'}."
+                f"a loss must return a tensor of shape {expected}, one number for each row,"
+                f" computed from the scores; {self._name} returns {type(losses).__name__} of shape"
+                f" {shape}{'' if shape != expected else ' without the scores in it'}."
             )
         if not bool(losses.isfinite().all()):
             raise ArgumentError(
@@ -650,9 +650,9 @@ class PaperMILDRouter(SurrogateRouter):
             return risk.lowest(partial(self._row_loss, offsets=offsets), alphas)
 
         common = [np.full(risk.costs.shape[1], offset) for offset in grid]
-        found = [lowest(offsets, alphas) for offsets in common]
-        place = min(range(len(grid)), key=lambda number: found[number][0])
-        self.offsets_, (paid, alpha) = common[place], found[place]
+        results = [lowest(offsets, alphas) for offsets in common]
+        best = min(range(len(grid)), key=lambda number: results[number][0])
+        self.offsets_, (paid, alpha) = common[best], results[best]
         if self.offsets != "per_expert":
             return alpha
         for _ in range(_MOST_ROUNDS):

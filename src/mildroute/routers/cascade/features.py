@@ -44,8 +44,8 @@ class SeenAnswers(NamedTuple):
 
     def agree(self, one: int, other: int) -> NDArray[np.bool_]:
         """Return whether two experts give the same answer, shape (n,)."""
-        said = self.readings[:, one]
-        return np.asarray((said == self.readings[:, other]) & (said >= 0))
+        readings = self.readings[:, one]
+        return np.asarray((readings == self.readings[:, other]) & (readings >= 0))
 
 
 class RidgeMoments(NamedTuple):
@@ -83,7 +83,7 @@ class AnswerDesign:
         held_out: NDArray[np.intp],
     ) -> None:
         pairs = list(combinations(first, MOST_SEEN))
-        blocks = [X, *(answers.vectors[:, place] for place in first)]
+        blocks = [X, *(answers.vectors[:, expert] for expert in first)]
         blocks += [_agreement(answers, pair) for pair in pairs]
         self._columns = np.hstack(blocks).astype(np.float32)
         edges = np.cumsum([0, *(block.shape[1] for block in blocks)])
@@ -116,7 +116,7 @@ class AnswerDesign:
         )
 
     def _places(self, ask: tuple[int, ...]) -> NDArray[np.intp]:
-        parts = [self._question, *(self._answers[place] for place in ask)]
+        parts = [self._question, *(self._answers[expert] for expert in ask)]
         if len(ask) == MOST_SEEN:
             parts.append(self._agreements[ask])
         return np.concatenate(parts)
@@ -128,7 +128,7 @@ def _agreement(answers: SeenAnswers, pair: Sequence[int]) -> NDArray[np.float32]
 
 def join_answers(X: Matrix, answers: SeenAnswers, ask: Sequence[int]) -> NDArray[np.float32]:
     """Join vectors of questions, vectors of the answers seen, and whether the answers agree."""
-    parts = [X, *(answers.vectors[:, place] for place in ask)]
+    parts = [X, *(answers.vectors[:, expert] for expert in ask)]
     if len(ask) == MOST_SEEN:
         parts.append(_agreement(answers, ask))
     return np.hstack(parts).astype(np.float32)

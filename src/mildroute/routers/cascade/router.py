@@ -2,8 +2,8 @@
 
 What follows a look is a deferral problem of its own. Its vectors hold the question and the answers
 seen so far, and an expert that has been asked costs nothing more. Each worthwhile look becomes an
-additional column beside the experts, filled with its outcomes on rows that it was not trained on.
-The router in front thus learns when to look in the same way as it learns which expert to ask.
+additional column alongside the experts, filled with its outcomes on rows that it was not trained
+on. The router in front thus learns when to look in the same way as it learns which expert to ask.
 """
 
 from __future__ import annotations
@@ -293,12 +293,12 @@ class CascadeRouter(FrontierRouter):
     def without_looks(self) -> FrontierRouter:
         """Return the router over experts alone, with its own curve and no operating point."""
         names = FrontierRouter().get_params(deep=False)
-        found = FrontierRouter(**{name: getattr(self, name) for name in names})
-        found.routers_, found.grid_ = self.routers_, self.grid_
-        found.curve_, found.point_, found._folds = self.routing_curve_, None, None
-        found.experts_ = self.experts_[: self.n_experts]
-        found.n_features_in_ = self.n_features_in_
-        return found
+        plain = FrontierRouter(**{name: getattr(self, name) for name in names})
+        plain.routers_, plain.grid_ = self.routers_, self.grid_
+        plain.curve_, plain.point_, plain._folds = self.routing_curve_, None, None
+        plain.experts_ = self.experts_[: self.n_experts]
+        plain.n_features_in_ = self.n_features_in_
+        return plain
 
     def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
         """Return the path of each row after its column, an expert or a look, has been chosen.
@@ -312,8 +312,8 @@ class CascadeRouter(FrontierRouter):
         is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
         # An index below the number of experts is an expert; others are stages.
         at = np.array(chosen)
-        for place, stage in enumerate(self.looks_):
-            at[chosen == experts + place] = experts + stage
+        for look, stage in enumerate(self.looks_):
+            at[chosen == experts + look] = experts + stage
         is_look = at >= experts
         while (at >= experts).any():
             stage = int(at.max()) - experts
@@ -334,14 +334,14 @@ class CascadeRouter(FrontierRouter):
             X: Vectors of questions, shape (n, d).
             answers: Answers of all experts; those that the stage does not ask for are not read.
         """
-        found = self.stages_[stage]
-        ask = found["ask"]
-        if found["otherwise"] is not None:
-            return np.where(answers.agree(*ask), ask[0], found["otherwise"]).astype(np.intp)
+        plan = self.stages_[stage]
+        ask = plan["ask"]
+        if plan["otherwise"] is not None:
+            return np.where(answers.agree(*ask), ask[0], plan["otherwise"]).astype(np.intp)
         joined = join_answers(np.asarray(X, dtype=np.float32), answers, ask)
         expected = joined @ self.stage_weights_[stage] + self.stage_intercepts_[stage]
         errors, dollars = np.hsplit(expected, 2)
-        chosen = (errors + found["price_weight"] * dollars).argmin(axis=1)
+        chosen = (errors + plan["price_weight"] * dollars).argmin(axis=1)
         experts = self.n_experts
-        after = np.array([*range(experts), *(experts + then for then in found["then"])])
+        after = np.array([*range(experts), *(experts + then for then in plan["then"])])
         return np.asarray(after[chosen])

@@ -86,11 +86,11 @@ class StageProblem:
         edges = np.cumsum([problem.targets.shape[1] for problem in problems])[:-1]
         gram = design.regression(ask, targets, design.is_seen)
         columns = design.part(ask, held_out)
-        for place, alpha in enumerate(_ALPHAS):
+        for index, alpha in enumerate(_ALPHAS):
             weights, intercept = gram.solve(alpha)
             expected = columns @ weights.astype(np.float32) + intercept
             for problem, part in zip(problems, np.hsplit(expected, edges), strict=True):
-                problem._held_out[place, held_out] = part
+                problem._held_out[index, held_out] = part
 
     def expected(self) -> tuple[Matrix, Matrix]:
         """Return errors and dollars on held-out rows, shape (n, q) each, and fix the penalties."""
@@ -143,11 +143,11 @@ class CascadePriceGrid(PriceGridRouters):
         wanted = np.asarray(weights, dtype=np.float64)
         if wanted.ndim == 0:
             return next(iter(self.posteriors(X, [float(wanted)])))
-        found = np.empty((X.shape[0], len(self._front.experts_)))
+        posterior = np.empty((X.shape[0], len(self._front.experts_)))
         for weight in np.unique(wanted):
             rows = np.flatnonzero(wanted == weight)
-            found[rows] = self.posterior(X[rows], weight)
-        return found
+            posterior[rows] = self.posterior(X[rows], weight)
+        return posterior
 
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
@@ -166,11 +166,11 @@ class CascadePriceGrid(PriceGridRouters):
                 looks = len(self._front.experts_) - posterior.shape[1]
                 yield np.hstack([posterior, np.zeros((len(posterior), looks))])
                 continue
-            found = posterior_of_costs(errors if prices is None else errors + weight * prices)
+            mixed = posterior_of_costs(errors if prices is None else errors + weight * prices)
             if mode != _FRONT:
-                found *= 0.5
-                found[:, mode] += 0.5
-            yield found
+                mixed *= 0.5
+                mixed[:, mode] += 0.5
+            yield mixed
 
     def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the column of each row at each of many price weights, shape (W, n)."""
@@ -212,14 +212,14 @@ def choose_modes(
         fronted[:, held_out] = alone.choices(vectors, grid)
     rows = np.arange(shape[1])
     modes = []
-    for place, weight in enumerate(grid):
+    for index, weight in enumerate(grid):
         costs = columns.costs(weight)
         best = int(costs.mean(axis=0).argmin())
-        mode, paid = _PLAIN, costs[rows, routed[place]]
-        for other, found in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[place]])):
-            saved, error = mean_and_error(paid - found, None, columns.clusters)
+        mode, paid = _PLAIN, costs[rows, routed[index]]
+        for other, other_paid in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[index]])):
+            saved, error = mean_and_error(paid - other_paid, None, columns.clusters)
             if saved > error:
-                mode, paid = other, found
+                mode, paid = other, other_paid
         modes.append(mode)
     return modes
 
@@ -273,13 +273,15 @@ class StageLearner:
         self._cross_fit([plain, *pairs, *shallow])
         routed = [self._look(plain, weight) for weight in self._weights]
         both = [self._look(problem, weight) for problem in pairs for weight in self._weights]
-        found = [self._look(problem, weight) for problem in shallow for weight in self._weights]
+        candidates = [
+            self._look(problem, weight) for problem in shallow for weight in self._weights
+        ]
         if both:
-            found += both + self._deeper(both)
+            candidates += both + self._deeper(both)
         if experts > MOST_SEEN:
-            found += self._rules()
+            candidates += self._rules()
         baselines, most = self._baselines(routed), self._router.max_looks
-        return _worthwhile(found, baselines, self._weights, most, self._clusters)
+        return _worthwhile(candidates, baselines, self._weights, most, self._clusters)
 
     def keep(self, look: CascadeStage) -> int:
         """Fit a look and those that may follow on all rows; return the index of its stage."""
@@ -373,12 +375,12 @@ class StageLearner:
 
     def _baselines(self, routed: list[CascadeStage]) -> list[NDArray[np.float64]]:
         """Return each row's cost by the best single expert or by routing, whichever is lower."""
-        found = []
+        baselines = []
         for look, weight in zip(routed, self._weights, strict=True):
             costs = self._errors + weight * self._dollars
             best = costs[:, costs.mean(axis=0).argmin()]
-            found.append(min(best, look.costs(weight), key=np.mean))
-        return found
+            baselines.append(min(best, look.costs(weight), key=np.mean))
+        return baselines
 
 
 def _worthwhile(
@@ -406,21 +408,21 @@ def _worthwhile(
             saved, error = mean_and_error(baseline - look.costs(weight), None, clusters)
             if saved > 2 * error:
                 gains[row, column] = saved / max(float(baseline.mean()), 1e-12)
-    found: list[CascadeStage] = []
+    chosen: list[CascadeStage] = []
     covered = np.zeros(len(weights))
-    while len(found) < most:
+    while len(chosen) < most:
         further = np.maximum(gains - covered, 0.0).sum(axis=1)
         if not further.size or further.max() <= 0:
             break
-        place = int(further.argmax())
-        found.append(candidates[place])
-        covered = np.maximum(covered, gains[place])
-    return found
+        best = int(further.argmax())
+        chosen.append(candidates[best])
+        covered = np.maximum(covered, gains[best])
+    return chosen
 
 
 def name_stage(look: CascadeStage, names: Sequence[str]) -> str:
     """Return the words for a look, such as ``"small, else large"``."""
-    asked = " + ".join(names[place] for place in look.ask)
+    asked = " + ".join(names[expert] for expert in look.ask)
     if look.otherwise is not None:
         return f"{asked}, else {names[look.otherwise]}"
     again = "perhaps another, then " if look.then else ""

@@ -68,14 +68,14 @@ def convex_hull_indices(
     """
     # Plain numbers: a loop over a few points is several times faster without NumPy's scalars.
     x, y = [float(value) for value in dollars], [float(value) for value in scores]
-    kept: list[int] = []
+    hull: list[int] = []
     for index in sorted(range(len(x)), key=lambda place: (x[place], -y[place])):
-        if kept and y[index] <= y[kept[-1]]:
+        if hull and y[index] <= y[hull[-1]]:
             continue
-        while len(kept) > 1 and _below(kept[-2], kept[-1], index, x, y):
-            kept.pop()
-        kept.append(index)
-    return kept
+        while len(hull) > 1 and _below(hull[-2], hull[-1], index, x, y):
+            hull.pop()
+        hull.append(index)
+    return hull
 
 
 def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[float]) -> bool:
@@ -179,8 +179,8 @@ class CostQualityCurve:
         # Of equal points, prefer the single expert: a router that picked it on every held-out row
         # may pick another one on the next.
         order = np.concatenate([self.singles, np.arange(len(self.weights))])
-        found = order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])]
-        return np.array([self._middle_of_equals(int(index)) for index in found], dtype=np.intp)
+        vertices = order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])]
+        return np.array([self._middle_of_equals(int(index)) for index in vertices], dtype=np.intp)
 
     def _middle_of_equals(self, index: int) -> int:
         """Return the middle one of the router's points that equal this one.
@@ -219,10 +219,10 @@ class CostQualityCurve:
         for number, (dollars, errors) in enumerate(
             zip(self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True)
         ):
-            found = np.array(convex_hull_indices(dollars, 1 - errors))
-            place = np.interp(bills, dollars[found], np.arange(len(found)))
-            gains = (self.errors - errors)[found]
-            excess[number] = np.interp(place, np.arange(len(found)), gains)
+            vertices = np.array(convex_hull_indices(dollars, 1 - errors))
+            position = np.interp(bills, dollars[vertices], np.arange(len(vertices)))
+            gains = (self.errors - errors)[vertices]
+            excess[number] = np.interp(position, np.arange(len(vertices)), gains)
         return bills, np.maximum(excess.mean(axis=0), 0.0)
 
     @cached_property
@@ -234,7 +234,7 @@ class CostQualityCurve:
         low, high = self.dollars[self.coin_hull[[0, -1]]]
         bills = np.linspace(low, high, 50)
         with_singles = np.arange(len(self.dollars))
-        found = self._area(self.dollars, self.errors, with_singles, bills) - self._area(
+        difference = self._area(self.dollars, self.errors, with_singles, bills) - self._area(
             self.dollars, self.errors, self.baselines, bills
         )
         replicates = [
@@ -244,7 +244,7 @@ class CostQualityCurve:
                 self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True
             )
         ]
-        return float(found - self._optimism_at(bills).mean()), float(np.std(replicates))
+        return float(difference - self._optimism_at(bills).mean()), float(np.std(replicates))
 
     def for_budget(
         self, dollars_per_1000: float, confidence: float, queries: int
@@ -255,14 +255,14 @@ class CostQualityCurve:
         """
         check_target("a budget", dollars_per_1000)
         check_promise(confidence, queries)
-        found = []
+        mixes = []
         for path in self._paths():
             allowed = 1000 * path.bill_quantile(confidence, queries) <= dollars_per_1000 * (
                 1 + _ROUNDING
             )
             if allowed.any():
-                found.append(path.at(_lowest(allowed, path.errors, path.dollars)))
-        if not found:
+                mixes.append(path.at(_lowest(allowed, path.errors, path.dollars)))
+        if not mixes:
             cheapest = min(
                 float(1000 * path.bill_quantile(confidence, queries).min())
                 for path in self._paths()
@@ -271,7 +271,7 @@ class CostQualityCurve:
                 f"no point keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence"
                 f" {confidence:g}: the cheapest one may need {cheapest:.4g}; raise the budget."
             )
-        return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
+        return self._point(min(mixes, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
     def for_quality(
         self, fraction_of_best: float, confidence: float, queries: int
@@ -285,7 +285,7 @@ class CostQualityCurve:
         check_quality(fraction_of_best)
         check_promise(confidence, queries)
         best = fraction_of_best * (1 - self.best_error_replicates[:, None])
-        found, surest = [], -np.inf
+        mixes, surest = [], -np.inf
         for path, risk in self._promising_paths(1 - confidence):
             floor = np.quantile(1 - path.error_replicates - best, risk, axis=0) - path.optimism
             # The best expert itself keeps all of its own score, even with few rows; the best expert
@@ -299,15 +299,15 @@ class CostQualityCurve:
                 floor = np.where(path.is_best & (fraction_of_best <= 1), floor, -np.inf)
             surest = max(surest, float(floor.max()))
             if (floor >= -_ROUNDING).any():
-                found.append(path.at(_lowest(floor >= -_ROUNDING, path.dollars, path.errors)))
-        if not found:
+                mixes.append(path.at(_lowest(floor >= -_ROUNDING, path.dollars, path.errors)))
+        if not mixes:
             target = fraction_of_best * (1 - self.best_error)
             raise UnreachableTargetError(
                 f"no point reaches a score of {target:.4g}, {fraction_of_best:g} of the best single"
                 f" expert's, with confidence {confidence:g}: the best point is sure of"
                 f" {target + surest:.4g}; ask for less or collect more rows."
             )
-        return self._point(min(found, key=lambda mix: (mix.bill, mix.error)), confidence, queries)
+        return self._point(min(mixes, key=lambda mix: (mix.bill, mix.error)), confidence, queries)
 
     def for_best(self, confidence: float, queries: int) -> OperatingPoint:
         """Return the cheapest point whose score does not differ significantly from the best."""
@@ -330,20 +330,20 @@ class CostQualityCurve:
         """
         check_target("a share", at_most)
         check_promise(confidence, queries)
-        found, lowest = [], np.inf
+        mixes, lowest = [], np.inf
         for path in self._paths():
             ceiling = np.quantile(path.of(self.share_replicates[:, :, expert]), confidence, axis=0)
             lowest = min(lowest, float(ceiling.min()))
             allowed = ceiling <= at_most + _ROUNDING
             if allowed.any():
-                found.append(path.at(_lowest(allowed, path.errors, path.dollars)))
-        if not found:
+                mixes.append(path.at(_lowest(allowed, path.errors, path.dollars)))
+        if not mixes:
             raise UnreachableTargetError(
                 f"no point sends at most {at_most:g} of the queries to that expert with confidence"
                 f" {confidence:g}: the lowest share is {lowest:.4g}; allow more or leave the expert"
                 " out."
             )
-        return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
+        return self._point(min(mixes, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
     def point(self, index: int, confidence: float, queries: int) -> OperatingPoint:
         """Return one of the router's points, or a single expert, with its two-sided intervals."""
@@ -396,14 +396,14 @@ class CostQualityCurve:
         return [(with_router, risk * _ROUTER_RISK), (mixes, risk)]
 
     def _optimism_at(self, bills: NDArray[np.float64]) -> NDArray[np.float64]:
-        known, excess = self.optimism
-        return np.asarray(np.interp(bills, known, excess))
+        hull_bills, excess = self.optimism
+        return np.asarray(np.interp(bills, hull_bills, excess))
 
     def _area(
         self, dollars: Any, errors: Any, places: NDArray[np.intp], bills: NDArray[np.float64]
     ) -> float:
-        kept = places[convex_hull_indices(dollars[places], 1 - errors[places])]
-        return float(np.interp(bills, dollars[kept], 1 - errors[kept]).mean())
+        vertices = places[convex_hull_indices(dollars[places], 1 - errors[places])]
+        return float(np.interp(bills, dollars[vertices], 1 - errors[vertices]).mean())
 
     def _tail(self, confidence: float) -> float:
         """Return the quantile of the replicates at which a two-sided interval begins.
@@ -451,7 +451,7 @@ class CostQualityCurve:
             else np.zeros(2)
         )
         kept = float((1 - mix.error) / (1 - self.best_error)) if self.best_error < 1 else np.nan
-        fewest, most = path.kept_quantiles(tail)
+        smallest, largest = path.kept_quantiles(tail)
         vertices = [
             self._vertex(index, float(chance), beside if chance < 1 else index)
             for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
@@ -471,7 +471,7 @@ class CostQualityCurve:
             saved_interval=(min(float(ends[0]), saved), max(float(ends[1]), saved)),
             baseline=int(self.baseline_place - len(self.weights)),
             baseline_dollars_per_1000=base,
-            kept_interval=(min(fewest, kept), max(most, kept)),
+            kept_interval=(min(smallest, kept), max(largest, kept)),
             best=self.best,
             best_score=1 - self.best_error,
             best_dollars_per_1000=float(1000 * self.dollars[self.singles[self.best]]),
@@ -534,9 +534,10 @@ class _Path:
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mix values of the points along their last axis."""
-        known = values[..., self._vertices]
+        vertex_values = values[..., self._vertices]
         return np.asarray(
-            (1 - self._share) * known[..., self._lower] + self._share * known[..., self._upper]
+            (1 - self._share) * vertex_values[..., self._lower]
+            + self._share * vertex_values[..., self._upper]
         )
 
     def bill_quantile(self, level: float, queries: int) -> NDArray[np.float64]:
@@ -646,7 +647,7 @@ def measure_curve(
     looks: int = 0,
     clusters: NDArray[np.intp] | None = None,
 ) -> CostQualityCurve:
-    """Measure held-out choices along price weights, beside the single experts.
+    """Measure held-out choices along price weights, alongside the single experts.
 
     Args:
         weights: Price weights, shape (P,).
@@ -655,7 +656,7 @@ def measure_curve(
         dollars: Dollars of each expert on each row, shape (n, p).
         row_weights: Weight of each row, shape (n,), or `None`.
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
-            none.
+            `None`.
         looks: Number of the experts, the last ones, that are looks of a cascade.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
             resampled.

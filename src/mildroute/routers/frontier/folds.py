@@ -144,14 +144,16 @@ def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.floa
         return False
     chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
     part = rows.take(chosen, rows.X)
-    found = fit_at_weight(clone(router), part, grid[len(grid) // 2]).cv_results_
+    results = fit_at_weight(clone(router), part, grid[len(grid) // 2]).cv_results_
     costs: dict[bool, float] = {}
-    for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
+    for view, reward, mean in zip(
+        results["view"], results["reward"], results["mean_cost"], strict=True
+    ):
         if view != "none":
             costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
     # The costs of two routers on the same rows are correlated: half of one's standard error is
     # about the standard error of their difference.
-    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(found["standard_error"]) / 2
+    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(results["standard_error"]) / 2
 
 
 def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:

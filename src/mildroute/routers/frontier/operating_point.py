@@ -48,6 +48,8 @@ class OperatingPoint:
         confidence: Confidence of each interval.
 
     Example:
+        >>> import numpy as np
+        >>> from mildroute.routers.frontier.curve import measure_curve
         >>> dollars = np.array([[0.001, 0.003]] * 2)
         >>> curve = measure_curve([], np.empty((0, 2), int), np.eye(2), dollars)
         >>> point = curve.for_budget(2, 0.5, 10**9)

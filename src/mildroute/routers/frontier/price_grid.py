@@ -95,11 +95,11 @@ class PriceGridRouters:
         Parameters to search are searched once, in the middle of the grid, and then fixed.
         """
         if _takes_prices(template):
-            known = inspect.signature(template.fit).parameters
-            given = {"groups": rows.groups, "clusters": rows.clusters}
-            given = {name: value for name, value in given.items() if name in known}
+            parameters = inspect.signature(template.fit).parameters
+            metadata = {"groups": rows.groups, "clusters": rows.clusters}
+            metadata = {name: value for name, value in metadata.items() if name in parameters}
             router = clone(template)
-            router.fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **given)
+            router.fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **metadata)
             return cls([router], grid)
         shared = template
         if isinstance(template, MildRouter) and len(grid) > 1:
@@ -111,8 +111,8 @@ class PriceGridRouters:
         """Return copies with the same settings, fitted on other rows."""
         if _takes_prices(template):
             return self.fitted(template, rows, self.grid)
-        kept = [_kept(router) for router in self.routers]
-        return PriceGridRouters(fit_all_at_weights(kept, rows, self.grid), self.grid)
+        templates = [_kept(router) for router in self.routers]
+        return PriceGridRouters(fit_all_at_weights(templates, rows, self.grid), self.grid)
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
         """Return the posterior (n, p) at a price weight, or at one per row."""
@@ -155,11 +155,11 @@ class PriceGridRouters:
         """Return the expert of each row at each of many price weights, shape (W, n)."""
         if len(self.routers) == 1:
             return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
-        known = [router.posterior_unchecked(X) for router in self.routers]
+        posteriors = [router.posterior_unchecked(X) for router in self.routers]
         lower, share = self._between(weights)
         return np.array(
             [
-                argmax_last((1 - part) * known[low] + part * known[low + 1])
+                argmax_last((1 - part) * posteriors[low] + part * posteriors[low + 1])
                 for low, part in zip(lower, share, strict=True)
             ]
         )
@@ -183,9 +183,9 @@ class PriceGridRouters:
         The fraction is on a logarithmic scale.
         """
         scale = np.log1p(self.grid / self.grid[1])
-        place = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
-        lower = np.clip(np.searchsorted(scale, place, side="right") - 1, 0, len(scale) - 2)
-        return lower, (place - scale[lower]) / (scale[lower + 1] - scale[lower])
+        log_weight = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
+        lower = np.clip(np.searchsorted(scale, log_weight, side="right") - 1, 0, len(scale) - 2)
+        return lower, (log_weight - scale[lower]) / (scale[lower + 1] - scale[lower])
 
 
 def fit_at_weight(router: Any, rows: TrainingRows, weight: float, **views: FeatureSets) -> Any:

@@ -169,8 +169,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         rows = TrainingRows(X, errors, dollars, weights, groups, clusters=codes)
         parts = list(folds) if folds is not None else cut_vectors(X, self.random_state, codes)
         with checked_rows():
-            found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
-        taken, self.selection_ = best_method(found)
+            methods = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
+        taken, self.selection_ = best_method(methods)
         self.routers_, self._folds, self.curve_ = (
             taken.along.routers,
             taken.folds,
@@ -222,9 +222,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             if None in experts:
                 along = refit_without(self.routers_[0], self._along(), rows, part)
                 chosen = [argmax_last(each) for each in along.posteriors(vectors, weights)]
-            for place, vertex in enumerate(point.vertices):
-                found = chosen[place] if vertex.expert is None else vertex.expert
-                shares[at, found] += vertex.probability
+            for number, vertex in enumerate(point.vertices):
+                choice = chosen[number] if vertex.expert is None else vertex.expert
+                shares[at, choice] += vertex.probability
         return shares
 
     @property
@@ -294,14 +294,14 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
         The posterior has shape (n, p). Vectors are not checked.
         """
-        found = []
+        of_vertices = []
         posteriors = self._along().posteriors(X, [vertex.price_weight for vertex in point.vertices])
         for vertex, posterior in zip(point.vertices, posteriors, strict=True):
             if vertex.expert is not None:
                 posterior = (1 - _TO_EXPERT) * posterior
                 posterior[:, vertex.expert] += _TO_EXPERT
-            found.append((vertex.probability, posterior))
-        return found
+            of_vertices.append((vertex.probability, posterior))
+        return of_vertices
 
     def cross_val_posterior(self, price_weight: float | None = None) -> Matrix:
         """Return out-of-fold posteriors of the training rows, shape (n, p).
@@ -321,16 +321,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             if point
             else [(1.0, weight, None)]
         )
-        found = np.zeros(
+        posterior = np.zeros(
             (sum(len(held_out) for _, held_out, _ in self._folds or ()), len(self.experts_))
         )
         for along, held_out, vectors in self._folds or ():
             for chance, at, expert in parts:
-                kept = chance if expert is None else chance * (1 - _TO_EXPERT)
-                found[held_out] += kept * along.posterior(vectors, at)
+                share = chance if expert is None else chance * (1 - _TO_EXPERT)
+                posterior[held_out] += share * along.posterior(vectors, at)
                 if expert is not None:
-                    found[held_out, expert] += chance * _TO_EXPERT
-        return found
+                    posterior[held_out, expert] += chance * _TO_EXPERT
+        return posterior
 
     def for_budget(
         self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000
@@ -440,10 +440,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         Only available if the fitted routers predict errors, and before the router is stored. Rows
         in no fold are NaN.
         """
-        found = np.full(shape, np.nan)
+        errors = np.full(shape, np.nan)
         for along, held_out, vectors in self._folds or ():
-            found[held_out] = along.routers[0].expected(vectors)[0]
-        return found
+            errors[held_out] = along.routers[0].expected(vectors)[0]
+        return errors
 
     def _along(self) -> PriceGridRouters:
         return PriceGridRouters(self.routers_, self.grid_)
@@ -454,16 +454,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return point if price_weight is not None or point is not None else self.operating_point
 
     def _weights(self, price_weight: Any, rows: int) -> Any:
-        wanted = np.asarray(
+        weights = np.asarray(
             self.price_weight if price_weight is None else price_weight, dtype=np.float64
         )
-        if wanted.shape not in ((), (rows,)):
+        if weights.shape not in ((), (rows,)):
             raise ShapeError(
                 f"price_weight must be a number or ({rows},), one per row, got shape"
-                f" {wanted.shape}."
+                f" {weights.shape}."
             )
-        check_price_weight(wanted)
-        return wanted
+        check_price_weight(weights)
+        return weights
 
     def _decided(
         self,
@@ -503,15 +503,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             return [self.router]
         first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
         second = MildRouter(random_state=self.random_state)
-        wanted = (
+        is_thorough = (
             wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
         )
-        return [first, second] if wanted else [first]
+        return [first, second] if is_thorough else [first]
 
     def _fit_all(
         self, templates: list[Any], rows: TrainingRows, parts: list[FoldVectors], tell: _Tell
     ) -> list[MeasuredMethod]:
-        steps, found = len(templates) * (len(parts) + 2), []
+        steps, methods = len(templates) * (len(parts) + 2), []
         for number, template in enumerate(templates):
             base = number * (len(parts) + 2)
             name = type(template).__name__
@@ -525,9 +525,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             for done, copy in enumerate(copies):
                 folds.append(copy)
                 tell(base + 2 + done, steps, f"{name} on folds")
-            found.append(measure_folds(name, along, folds, rows, parts))
+            methods.append(measure_folds(name, along, folds, rows, parts))
         tell(steps, steps, "done")
-        return found
+        return methods
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:

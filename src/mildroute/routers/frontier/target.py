@@ -45,10 +45,10 @@ def quality_hint(value: float) -> str:
 
 def check_price_weight(price_weight: Any) -> None:
     """Raise an error for price weights that are negative, not finite, or would overflow costs."""
-    wanted = np.asarray(price_weight, dtype=np.float64)
-    if not ((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).all():
-        worst = wanted.ravel()[
-            np.argmax(~((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).ravel())
+    weights = np.asarray(price_weight, dtype=np.float64)
+    if not ((weights >= 0) & (weights <= _HIGHEST_PRICE_WEIGHT)).all():
+        worst = weights.ravel()[
+            np.argmax(~((weights >= 0) & (weights <= _HIGHEST_PRICE_WEIGHT)).ravel())
         ]
         raise ArgumentError(
             f"price_weight must be from 0 to {_HIGHEST_PRICE_WEIGHT:g}, got {worst:g}."
