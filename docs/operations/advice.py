@@ -280,8 +280,8 @@ ADVICE = {
         " that amount, and `mildroute costs from-log` does not see them. Nothing deletes old files."
         " Give the log a larger disk ([capacity](capacity.md#rules)), or delete finished files of"
         " earlier days, once they are copied if you need them. Keep today's files: a restarted"
-        " gateway without a store reads the spending for `dollars_per_day` from them. You may move the"
-        " current file away; a new one begins within a second.",
+        " gateway without a store reads the spending for `dollars_per_day` from them. You may move"
+        " the current file away; a new one begins within a second.",
     ),
     "MildrouteReloadRejected": Advice(
         "A new router or canary, or a new file of experts or keys, was invalid. The gateway keeps"

@@ -28,8 +28,8 @@ def check_counted(missing: str) -> None:
     """Refuse what only fitting can make use of."""
     if missing == "keep":
         raise ArgumentError(
-            "--missing keep is for 'mildroute fit', which estimates the costs of experts that were"
-            " not asked; give raise, zero or drop."
+            "--missing keep is for 'mildroute fit' without --hold-out, which estimates the scores"
+            " of experts that were not asked; give raise, zero or drop."
         )
 
 

@@ -257,7 +257,7 @@ def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
     matrix = as_matrix(costs)
     start = float(matrix[:, best_single(matrix) if reference is None else reference].mean())
     way = start - float(matrix.min(axis=1).mean())
-    return (start - deferral_loss(matrix, choice)) / way if way > 0 else float("nan")
+    return (start - deferral_loss(matrix, choice)) / way if way > 1e-9 else float("nan")
 
 
 # Recall of specialists: of the rows that an expert wins, how many are answered as well as possible.

@@ -57,6 +57,8 @@ __all__ = [
 FEWEST_ROWS = 50
 # Below this number of rows resampling is meaningless: the interval of one row has no width.
 _FEWEST_TO_JUDGE = 10
+# A way to the oracle below this is a rounding error.
+_ROUNDING = 1e-9
 
 
 def too_few(rows: int) -> bool:
@@ -126,7 +128,9 @@ def gap_of_means(mean: Means) -> NDArray[np.float64]:
     The share is NaN if the two do not differ.
     """
     way = mean["base"] - mean["oracle"]
-    return np.where(way > 0, (mean["base"] - mean["cost"]) / np.where(way > 0, way, 1.0), np.nan)
+    return np.where(
+        way > _ROUNDING, (mean["base"] - mean["cost"]) / np.where(way > _ROUNDING, way, 1.0), np.nan
+    )
 
 
 # All figures of one choice of experts, with intervals.

@@ -59,7 +59,7 @@ def expect_new_groups(
     shares = inner.refitted_shares(point, rows, cut_vectors(vectors, seed, codes))
     sizes = np.bincount(kinds).astype(np.float64)
     base = table.scores[:, point.best].mean()
-    if base <= 0:
+    if base <= 1e-9:
         return None
     lost = (shares * table.scores).sum(axis=1) - table.scores[:, point.best]
     kept = 1 + np.bincount(kinds, lost) / sizes / base

@@ -450,7 +450,11 @@ class CostQualityCurve:
             )
             else np.zeros(2)
         )
-        kept = float((1 - mix.error) / (1 - self.best_error)) if self.best_error < 1 else np.nan
+        kept = (
+            float((1 - mix.error) / (1 - self.best_error))
+            if self.best_error < 1 - _ROUNDING
+            else np.nan
+        )
         smallest, largest = path.kept_quantiles(tail)
         vertices = [
             self._vertex(index, float(chance), beside if chance < 1 else index)
@@ -574,7 +578,7 @@ class _Path:
         """
         scores = 1 - self.error_replicates[:, 0] - self.optimism[0]
         best = 1 - self._curve.best_error_replicates
-        if not (best > 0).all():
+        if not (best > _ROUNDING).all():
             return float("nan"), float("nan")
         low, high = np.quantile(scores / best, [tail, 1 - tail])
         return float(low), float(high)

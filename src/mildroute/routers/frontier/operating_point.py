@@ -83,7 +83,7 @@ class OperatingPoint:
     @property
     def kept(self) -> float:
         """Return the kept share of the best single expert's score; NaN if that score is 0."""
-        return self.score / self.best_score if self.best_score else float("nan")
+        return self.score / self.best_score if self.best_score > 1e-9 else float("nan")
 
     @property
     def price_weight(self) -> float:
