@@ -75,8 +75,6 @@ def test_the_admin_port_has_metrics_and_reloads_and_ends_last(
                 "/metrics",
                 "/openapi.json",
                 "/admin/reload",
-                "/admin/keys",
-                "/admin/keys/{name}",
                 "/",
                 "/ui/{name}",
                 "/status",

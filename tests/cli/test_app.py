@@ -10,7 +10,7 @@ import pytest
 
 from mildroute import __version__
 
-COMMANDS = ["collect", "embed", "inspect", "compare", "fit", "evaluate", "route", "demo"]
+COMMANDS = ["collect", "inspect", "compare", "fit", "evaluate", "route", "demo"]
 
 
 def test_version_is_printed_and_nothing_else_happens(mildroute: Callable[..., Any]) -> None:
