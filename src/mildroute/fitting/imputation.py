@@ -43,6 +43,8 @@ def complete_table(
         f" rows; {table.experts[int(counts.argmin())]} was asked least, on"
         f" {pluralize(int(counts.min()), 'row')}"
     )
+    if table.propensities is None:
+        estimated += "; without propensity columns they assume that experts were asked at random"
     return table.with_estimates(scores, dollars), (estimated,), int(counts.min())
 
 
