@@ -49,7 +49,7 @@ def test_secrets_of_the_environment_do_not_reach_the_code(monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     code = (
         "import os, sys\nassert 'SOME_API_KEY' not in os.environ and '/nowhere' not in sys.path and"
-        " 'mildroute' not in sys.modules\n"
+        " sys.modules.get('mildroute') is None\n"
     )
     found = verdict(UnitTestJudge(), QUERY, code + RIGHT)
     assert found.score == 1.0, found.reason

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.cascade.features import SeenAnswers
-from mildroute.routers.cascade.router import _ALPHAS, CascadePath, CascadeRouter, _Design, _Problem
+from mildroute.routers.cascade.features import AnswerDesign, SeenAnswers
+from mildroute.routers.cascade.router import CascadePath, CascadeRouter
+from mildroute.routers.cascade.stages import _ALPHAS, StageProblem
 from mildroute.routers.frontier.router import FrontierRouter
 
 PRICES = np.array([0.001, 0.002, 0.02])
@@ -138,16 +139,16 @@ def test_answers_of_another_shape_are_refused() -> None:
 
 
 def test_held_out_predictions_are_those_of_a_ridge_regression_without_the_fold() -> None:
-    """`_Problem` takes its products from one matrix; here each fold is fitted by itself."""
+    """`StageProblem` takes its products from one matrix; here each fold is fitted by itself."""
     X, errors, answers = experts(300, 9)
     vectors = X.astype(np.float32)
     dollars = np.outer(1 + np.abs(X[:, 0]), PRICES)
     folds = [np.arange(start, 300, 3) for start in range(3)]
     further = dollars.copy()
     further[:, [0, 1]] = 0.0  # what has been asked costs nothing more
-    problem = _Problem((0, 1), errors, further)
+    problem = StageProblem((0, 1), errors, further)
     for held_out in folds:
-        _Problem.solve([problem], _Design(vectors, answers, [0, 1, 2], held_out), held_out)
+        StageProblem.solve([problem], AnswerDesign(vectors, answers, [0, 1, 2], held_out), held_out)
     expected_errors, expected_dollars = problem.expected()
 
     agree = np.where(answers.readings[:, 0] == answers.readings[:, 1], 1.0, -1.0)
@@ -162,7 +163,9 @@ def test_held_out_predictions_are_those_of_a_ridge_regression_without_the_fold()
     np.testing.assert_allclose(expected_errors, kept[:, :3] @ rotation.T, atol=1e-4)
     np.testing.assert_allclose(expected_dollars, kept[:, 3:], atol=1e-4)
 
-    weights, intercepts = problem.fit(_Design(vectors, answers, [0, 1, 2], np.empty(0, np.intp)))
+    weights, intercepts = problem.fit(
+        AnswerDesign(vectors, answers, [0, 1, 2], np.empty(0, np.intp))
+    )
     joined = design @ weights + intercepts
     rotated = np.empty_like(targets)
     for column, alpha in enumerate(problem.alphas):

@@ -199,7 +199,8 @@ class TestLimits:
             socket.create_connection(("127.0.0.1", gateway.port)) as slow,
         ):
             slow.sendall(
-                b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 100\r\n\r\n{"
             )
             assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
             until(lambda: gateway.app.limiter.in_flight == 0)
@@ -208,7 +209,8 @@ class TestLimits:
         with running(small=expert.url) as gateway:
             with socket.create_connection(("127.0.0.1", gateway.port)) as slow:
                 slow.sendall(
-                    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+                    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Content-Length: 100\r\n\r\n{"
                 )
                 until(lambda: gateway.app.limiter.in_flight == 1)
             until(lambda: gateway.app.limiter.in_flight == 0)

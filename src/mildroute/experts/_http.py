@@ -64,9 +64,9 @@ class HTTPTransport:
         self._client = httpx.AsyncClient(
             headers=_headers(headers),
             timeout=httpx.Timeout(timeouts.read or timeouts.total, connect=timeouts.connect),
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0
-            ),
+            # One connection for each call: a server that sends two answers at once would answer the
+            # next query on a connection that is kept, and its score would be wrong.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         )
         self._guard = LogGuard(headers) if headers.has_secrets else None
