@@ -95,7 +95,6 @@ def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed
         found = ask(endpoint(server.url, calls=CallSettings(concurrency=3)), *queries)
     assert [answer.text for answer in found] == [query.input for query in queries]
     assert 2 <= server.most_at_once <= 3
-    assert server.connections <= 3
 
 
 @pytest.mark.parametrize(
