@@ -69,9 +69,9 @@ def run_draw(kind: str, task: str, rows: int, draw: int, folder: Path, until: fl
     except TableError:  # a set of 721 prompts has none left beside 1,000
         found = []
     cell = {"kind": kind, "task": task, "rows": rows, "draw": draw}
-    partial = target.with_suffix(".partial")
-    partial.write_text(json.dumps([each | cell for each in found]))
-    partial.rename(target)
+    unfinished = target.with_suffix(".partial")
+    unfinished.write_text(json.dumps([each | cell for each in found]))
+    unfinished.rename(target)
     return f"{kind}, {task}, {rows} rows, draw {draw}"
 
 
