@@ -17,7 +17,7 @@ from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.fitting.alternatives import Alternative, simplest_alternative, three_lines
 from mildroute.fitting.imputation import complete_table, is_integer
-from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, method_of
+from mildroute.fitting.result import CHEAPER, DEFAULT_QUALITY, FittedRouter, method_of
 from mildroute.fitting.shift import expect_new_groups, measure_later_rows
 from mildroute.fitting.targets import (
     CONFIDENCE,
@@ -32,32 +32,19 @@ from mildroute.persistence.registry import get_encoder, get_router
 from mildroute.routers._cross_validation import cluster_codes, cross_val_posterior
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade.router import CascadeRouter
-from mildroute.routers.frontier.curve import (
-    FEWEST_FOR_ROUTER,
-    FEWEST_TO_PROMISE,
-    CostQualityCurve,
-)
+from mildroute.routers.frontier.curve import FEWEST_FOR_ROUTER, FEWEST_TO_PROMISE, CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 from mildroute.routers.mild import MildRouter
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-
-
 # Maximum difference, beyond chance, between a stored router on its own training rows and the
 # held-out figures. On draws of 100 to 1,500 rows of MMLU the largest difference, chance included,
 # was 0.11: the encoder and the router know these rows.
 _ALLOWANCE = 0.15
-
-
+# Chance differences up to this many standard errors are allowed.
 _STANDARD_ERRORS = 4.0
-
-
-# A bill counts as lower if it is below this share of another.
-_CHEAPER = 0.99
-
-
 # Clusters are worth a note if they number less than this share of the rows.
 _NOTED = 0.99
 
@@ -162,7 +149,7 @@ def fit(
     simple = _simplest(table, fitted.router_.curve, target, seed)
     fitted.alternative_ = simple[0].to_plain()
     lines = three_lines(fitted.router_.curve, list(fitted.experts_), simple, point, QUERIES)
-    if simple[1].dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
+    if simple[1].dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         warnings += (
             (
                 "the simplest alternative keeps as much for less than the router:"

@@ -1,4 +1,4 @@
-"""Refitting of a stored router on a new table."""
+"""Refit a stored router when experts come, go or change their prices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from mildroute.fitting.text_router import TextRouter
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
-
-# When experts come, go or change their prices, the table is changed and the router refitted with
-# the same settings.
 
 
 def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) -> FittedRouter:

@@ -26,7 +26,7 @@ Role: TypeAlias = Literal["your baseline", "simplest alternative", "router"]
 # Share of the score that is kept if there is no target.
 DEFAULT_QUALITY = 0.99
 # A point counts as cheaper if its bill is below this share of another's.
-_CHEAPER = 0.99
+CHEAPER = 0.99
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ def why_constant(
         )
     fraction = DEFAULT_QUALITY if target is None else target.value
     even = router.for_quality(fraction, confidence=0.5)
-    if even.dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
+    if even.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         return (
             f"too few rows to promise {100 * fraction:g}% of the score of {names[point.best]} with"
             f" 95% confidence for less, though {as_dollars(even.dollars_per_1000)} per 1,000"

@@ -14,9 +14,7 @@ from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, N
 from mildroute.fitting.targets import CONFIDENCE
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._cross_validation import cluster_codes
-from mildroute.routers.frontier.curve import (
-    measure_curve,
-)
+from mildroute.routers.frontier.curve import measure_curve
 from mildroute.routers.frontier.folds import cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.price_grid import TrainingRows
@@ -24,8 +22,6 @@ from mildroute.routers.frontier.target import Target
 
 # Minimum number of groups for a forecast about a new group.
 _FEWEST_GROUPS = 3
-
-
 # Share of the rows that count as the latest.
 _LATEST = 0.2
 
@@ -36,7 +32,7 @@ def expect_new_groups(
     """Return the expected results of the operating point on groups that its router has not seen.
 
     Return `None` without groups, if groups are clusters (then every figure is about new groups
-    already), and for a cascade with looks. cascade with looks.
+    already), and for a cascade with looks.
     """
     kinds, inner = table.clusters.kinds, fitted.router_
     is_cascade = fitted.n_experts != len(fitted.experts_)

@@ -12,24 +12,17 @@ from numpy.typing import NDArray
 from mildroute.exceptions import ArgumentError
 from mildroute.fitting.result import DEFAULT_QUALITY
 from mildroute.fitting.text_router import TextRouter
-from mildroute.routers.frontier.curve import (
-    CostQualityCurve,
-)
+from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
+# Price weights of the default grid above 0.
 _STEPS = 12
-
-
 _ROUNDING = 1e-9
-
-
 # Errors that the whole difference between the most expensive and the cheapest expert is worth at
 # the ends of the grid of price weights.
 _LEAST, _MOST = 0.003, 30.0
-
-
 # For promises: their probability, and the size of the batch that a budget covers.
 CONFIDENCE, QUERIES = 0.95, 1000
 

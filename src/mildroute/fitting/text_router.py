@@ -38,7 +38,6 @@ from mildroute.routers.out_of_distribution import OutcomeModel
 
 __all__ = ["DEFAULT_ENCODER", "RoutedInput", "TextRouter", "fold_vectors"]
 
-
 # Creates the default encoder of a router.
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 

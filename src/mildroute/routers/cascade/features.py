@@ -16,7 +16,6 @@ from mildroute.routers.base import Matrix
 
 __all__ = ["SeenAnswers"]
 
-
 # Maximum number of answers looked at together.
 MOST_SEEN = 2
 

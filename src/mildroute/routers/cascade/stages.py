@@ -19,8 +19,6 @@ from mildroute.routers.regression import RegressionRouter
 
 # Price weights of the grid at which looks are tried.
 _WEIGHTS = 6
-
-
 # Penalties of the regressions in units of the features' variance, from strong to weak.
 _ALPHAS = (10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
 

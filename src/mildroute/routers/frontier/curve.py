@@ -28,33 +28,20 @@ __all__ = [
     "measure_curve",
 ]
 
-
 _RESAMPLES = 1000
-
-
 _ROUNDING = 1e-9
-
-
 # Number of resamples that estimate how optimistic a hull is on the rows that chose it.
 _HULLS = 100
-
-
 # Below this many rows resampling is unreliable, and only the best expert itself is promised to keep
 # its score: with 5 rows, three of four routers kept less than they promised.
 FEWEST_TO_PROMISE = 30
-
-
 # Below this many clusters only the mix of single experts makes a promise about quality: at 60 rows
 # a point of the router itself kept its promise in 8 of 11 draws, the mix by the same rule in all.
 FEWEST_FOR_ROUTER = 200
-
-
 # Share of the risk of breaking a promise that a point of the router may take. With 300 rows of six
 # tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of the risk and in 0.955 with half,
 # at the cost of 1 point of savings.
 _ROUTER_RISK = 0.5
-
-
 # Probabilities tried for the mix of two vertices.
 _STEPS = 64
 

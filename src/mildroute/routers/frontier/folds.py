@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute.routers._cross_validation import (
-    assign_folds,
-    count_units,
-)
+from mildroute.routers._cross_validation import assign_folds, count_units
 from mildroute.routers._search import REGRESSION
 from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
 from mildroute.routers.frontier.price_grid import (
@@ -26,14 +23,10 @@ from mildroute.routers.mild import MildRouter
 
 __all__ = ["cut_into_folds", "cut_vectors", "measure_folds"]
 
-
 # Number of price weights between two neighbors of the grid at which the held-out curve is measured.
 _POINTS_BETWEEN = 4
-
-
+# Below this number of rows nothing is measured on held-out folds.
 _FEWEST_ROWS = 10
-
-
 # Number of rows used to decide whether the surrogate losses are worth fitting along the grid.
 _SAMPLE = 1000
 

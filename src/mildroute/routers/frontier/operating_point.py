@@ -120,14 +120,6 @@ class OperatingPoint:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> OperatingPoint:
-        """Return the point from the fields of ``dataclasses.asdict``.
-
-        Points stored before baselines existed count the best expert as theirs.
-        """
-        earlier = {
-            "baseline": fields["best"],
-            "baseline_dollars_per_1000": fields["best_dollars_per_1000"],
-            "kept_interval": (float("nan"), float("nan")),
-        }
+        """Return the point from the fields of ``dataclasses.asdict``."""
         vertices = tuple(Vertex(**vertex) for vertex in fields["vertices"])
-        return cls(**{**earlier, **fields, "vertices": vertices})
+        return cls(**{**fields, "vertices": vertices})

@@ -10,17 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute.routers._cross_validation import (
-    cluster_codes,
-    fit_with_metadata,
-    with_found_params,
-)
+from mildroute.routers._cross_validation import cluster_codes, fit_with_metadata, with_found_params
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._search import REGRESSION
-from mildroute.routers.base import (
-    Matrix,
-    posterior_of_costs,
-)
+from mildroute.routers.base import Matrix, posterior_of_costs
 from mildroute.routers.features import FeatureSets
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter

@@ -17,16 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute._hashing import request_uniforms, row_uniforms
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import (
-    cluster_codes,
-)
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last, argsort_desc
-from mildroute.routers.base import (
-    Matrix,
-    RouterMixin,
-    checked_rows,
-    drop_zero_weight,
-)
+from mildroute.routers.base import Matrix, RouterMixin, checked_rows, drop_zero_weight
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.folds import (
     MeasuredMethod,
@@ -46,8 +39,6 @@ __all__ = ["FrontierRouter", "dollars_of"]
 
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
-
-
 # Share of the posterior that a single expert has at its vertex; the rest ranks the experts to ask
 # if it fails.
 _TO_EXPERT = 0.6

@@ -19,12 +19,9 @@ __all__ = [
     "quality_hint",
 ]
 
-
 # Maximum number of errors that a dollar may be worth: cost dominates long before, and products with
 # it stay far from overflow.
 _HIGHEST_PRICE_WEIGHT = 1e15
-
-
 # Multiple of the best single expert's score above which a quality is taken for a percentage.
 HIGHEST_QUALITY = 1.5
 
