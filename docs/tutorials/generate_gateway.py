@@ -1,7 +1,6 @@
-"""Runs what gateway.md, fleet.md or learning.md shows, and puts what is printed below each command.
+"""Run what gateway.md or learning.md shows, and put what is printed below each command.
 
 Run: MILDROUTE_LITELLM_ENV=FOLDER python -m docs.tutorials.generate_gateway [FOLDER]
-     python -m docs.tutorials.generate_gateway --fleet [FOLDER]
      python -m docs.tutorials.generate_gateway --learning [FOLDER]
 """
 
@@ -77,18 +76,11 @@ class Tutorial:
 GATEWAY = Tutorial(
     ROOT / "docs" / "tutorials" / "gateway.md", ("8080", "8081", "8000"), ("gateway", "local_llm")
 )
-FLEET = Tutorial(
-    ROOT / "docs" / "tutorials" / "fleet.md",
-    ("8080", "8081", "8000", "8001", "9000", "9001", "6379"),
-    ("fleet", "gateway"),
-)
 LEARNING = Tutorial(
     ROOT / "docs" / "tutorials" / "learning.md",
     ("8080", "8081", "8000"),
     ("learning", "local_llm"),
 )
-# The database that the page on a fleet names.
-DATABASE = "postgresql://postgres@127.0.0.1:5432/postgres"
 
 
 def steps(tutorial: Tutorial = GATEWAY) -> list[Step]:
@@ -292,28 +284,15 @@ def main() -> None:
     """Write the page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial on the gateway.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work")
-    parser.add_argument("--fleet", action="store_true", help="that on a fleet, with a Postgres")
     parser.add_argument("--learning", action="store_true", help="that on learning from traffic")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
-    tutorial = FLEET if options.fleet else LEARNING if options.learning else GATEWAY
+    tutorial = LEARNING if options.learning else GATEWAY
     text = tutorial.page.read_text(encoding="utf-8")
-    printed = iter(run_fleet(folder) if options.fleet else run(folder, tutorial=tutorial))
+    printed = iter(run(folder, tutorial=tutorial))
     tutorial.page.write_text(
         BLOCK.sub(lambda block: _filled(block, next(printed) or ""), text), encoding="utf-8"
     )
-
-
-def run_fleet(
-    folder: Path, changed: Callable[[str], str] = lambda command: command
-) -> list[str | None]:
-    """What each block of the page on a fleet prints, with a Postgres server of its own."""
-    from tests.support.postgres import postgres_server
-
-    with postgres_server() as server:
-        url = server.new_database()
-        printed = run(folder, lambda command: changed(command.replace(DATABASE, f"'{url}'")), FLEET)
-    return [None if text is None else text.replace(url, DATABASE) for text in printed]
 
 
 def _filled(block: re.Match[str], printed: str) -> str:
