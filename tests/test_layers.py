@@ -35,7 +35,7 @@ LAYERS += [
     "collection",
     "deep",
     "evaluation",
-    "serving",
+    "gateway",
     "learning",
     "ray",
     "_api",
@@ -44,7 +44,7 @@ LAYERS += [
     "__main__",
 ]
 # Inside the gateway, from the ground up. Files of one package import each other without cycles.
-SERVING_LAYERS = [
+GATEWAY_LAYERS = [
     "config",
     "keys",
     "limits",
@@ -56,26 +56,26 @@ SERVING_LAYERS = [
     "context",
     "sampling",
 ]
-SERVING_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
+GATEWAY_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
 HOMES = {
-    "aiohappyeyeballs": {"serving"},
+    "aiohappyeyeballs": {"gateway"},
     "cryptography": {"persistence"},
-    "redis": {"serving"},
-    "httptools": {"serving"},
-    "httpx": {"experts", "integrations", "serving"},
+    "redis": {"gateway"},
+    "httptools": {"gateway"},
+    "httpx": {"experts", "integrations", "gateway"},
     "litellm": {"integrations"},
     "matplotlib": {"evaluation"},
     "mlflow": {"integrations"},
     "onnxruntime": {"encoders"},
-    "opentelemetry": {"serving"},
-    "prometheus_client": {"serving"},
+    "opentelemetry": {"gateway"},
+    "prometheus_client": {"gateway"},
     "ray": {"ray"},
     "rich": {"cli"},
-    "starlette": {"serving"},
+    "starlette": {"gateway"},
     "torch": {"_optional", "losses", "routers", "encoders", "deep", "ray"},
     "transformers": {"encoders", "deep"},
     "typer": {"cli"},
-    "uvicorn": {"serving"},
+    "uvicorn": {"gateway"},
     "yaml": {"_yaml", "experts"},
 }
 
@@ -120,46 +120,46 @@ def test_imports_point_down_and_heavy_ones_stay_in_their_layer(path: Path) -> No
     assert violations("__main__" if layer == "__init__" else layer, path.read_text()) == []
 
 
-def serving_violations(layer: str, code: str) -> list[str]:
+def gateway_violations(layer: str, code: str) -> list[str]:
     inner = [
         name.split(".")[2]
         for name in imports_of(ast.parse(code))
-        if name.startswith("mildroute.serving.")
+        if name.startswith("mildroute.gateway.")
     ]
-    height = SERVING_LAYERS.index(layer)
+    height = GATEWAY_LAYERS.index(layer)
     return [
         f"{layer} imports {name}, which lies above it"
         for name in inner
-        if name in SERVING_LAYERS and SERVING_LAYERS.index(name) > height
+        if name in GATEWAY_LAYERS and GATEWAY_LAYERS.index(name) > height
     ]
 
 
 @pytest.mark.parametrize(
     "path",
-    sorted((SOURCE / "serving").rglob("*.py")),
+    sorted((SOURCE / "gateway").rglob("*.py")),
     ids=lambda path: str(path.relative_to(SOURCE)),
 )
 def test_imports_point_down_inside_the_gateway(path: Path) -> None:
-    layer = path.relative_to(SOURCE / "serving").parts[0].removesuffix(".py")
-    assert layer in SERVING_LAYERS, f"{layer} is no layer; add it to SERVING_LAYERS at its height"
-    assert serving_violations(layer, path.read_text()) == []
+    layer = path.relative_to(SOURCE / "gateway").parts[0].removesuffix(".py")
+    assert layer in GATEWAY_LAYERS, f"{layer} is no layer; add it to GATEWAY_LAYERS at its height"
+    assert gateway_violations(layer, path.read_text()) == []
 
 
 def test_the_gateway_has_no_cycle_of_imports() -> None:
     graph = {}
-    for path in (SOURCE / "serving").rglob("*.py"):
+    for path in (SOURCE / "gateway").rglob("*.py"):
         name = "mildroute." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         found = imports_of(ast.parse(path.read_text()))
         graph[name] = {each.rpartition(".")[0] for each in found} - {name}
-    assert "mildroute.serving.routing.policy" in graph["mildroute.serving.routing.decider"]
+    assert "mildroute.gateway.routing.policy" in graph["mildroute.gateway.routing.decider"]
     modules = {name: graph[name] & graph.keys() for name in graph if not name.endswith("__init__")}
     list(TopologicalSorter(modules).static_order())  # a CycleError names the cycle
 
 
 def test_the_check_of_the_gateway_notices_a_wrong_import() -> None:
-    code = "from mildroute.serving.routing.policy import Decision"
-    assert serving_violations("observability", code) != []
-    assert serving_violations("api", code) == []
+    code = "from mildroute.gateway.routing.policy import Decision"
+    assert gateway_violations("observability", code) != []
+    assert gateway_violations("api", code) == []
 
 
 @pytest.mark.parametrize(

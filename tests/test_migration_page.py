@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from mildroute.experts.config import read_experts
-from mildroute.serving.config import read_config
+from mildroute.gateway.config import read_config
 from tests.support.pages import ROOT
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mildroute.experts.config import read_experts
-from mildroute.serving.config import GatewayConfig, read_config
-from mildroute.serving.keys import KeyStore
-from mildroute.serving.routing.policy import REASONS
+from mildroute.gateway.config import GatewayConfig, read_config
+from mildroute.gateway.keys import KeyStore
+from mildroute.gateway.routing.policy import REASONS
 from tests.support.pages import generator
 
 ROOT = Path(__file__).parents[1]

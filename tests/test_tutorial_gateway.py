@@ -112,7 +112,7 @@ def test_what_stands_on_the_page_has_the_shape_that_is_tested() -> None:
 
 
 def test_the_presets_and_the_share_of_lots_are_those_of_the_page() -> None:
-    from mildroute.serving.config import read_config
+    from mildroute.gateway.config import read_config
 
     routing = read_config(ROOT / "examples" / "gateway" / "gateway.yaml").routing
     assert dict(routing.presets) == {"thrifty": {"quality": 0.6}, "best": 0}

@@ -15,7 +15,7 @@ import pytest
 
 from docs.tutorials.generate_gateway import LEARNING, ROOT, run, steps
 from mildroute.experts.config import read_experts
-from mildroute.serving.config import read_config
+from mildroute.gateway.config import read_config
 from tests.test_tutorial_gateway import SERVING, needs_curl
 
 ASKED = r"\d+ requests, \d+% right, sent again \d+; \w+ \d+(, \w+ \d+)*\n"

@@ -27,14 +27,14 @@ from rows import Row, at_least, at_most, main, reported
 
 from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
 from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
-from mildroute.serving.config import DecisionLogConfig, ExplorationConfig, RoutingConfig
-from mildroute.serving.http.body import ParsedRequest
-from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
-from mildroute.serving.observability.export import costs_from_log
-from mildroute.serving.observability.feedback import FeedbackLog
-from mildroute.serving.routing.policy import decide
-from mildroute.serving.routing.predictor import Prediction
-from mildroute.serving.upstream.pool import ExpertStatus
+from mildroute.gateway.config import DecisionLogConfig, ExplorationConfig, RoutingConfig
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.gateway.observability.export import costs_from_log
+from mildroute.gateway.observability.feedback import FeedbackLog
+from mildroute.gateway.routing.policy import decide
+from mildroute.gateway.routing.predictor import Prediction
+from mildroute.gateway.upstream.pool import ExpertStatus
 
 EXPERTS = ("small", "code", "large", "cheap")
 PRICE_WEIGHT = 10.0

@@ -144,13 +144,12 @@ def score_of(mix: OperatingPoint, scores: NDArray[np.float64]) -> float:
 
 
 def jobs_of(draws: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the cells, the most telling first: large tables come last."""
+    """Yield the cells draw by draw, so that a run that is stopped has seen every kind and size."""
     for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, GROUPED_DRAWS)):
         yield from ((NEW_GROUPS, task, 300, draw) for task in GROUPED)
     for draw in range(FIRST_DRAW, FIRST_DRAW + draws):
-        yield from ((kind, task, rows, draw) for rows in SIZES for kind in KINDS for task in POOLS)
-    for draw in range(FIRST_DRAW, FIRST_DRAW + min(draws, LARGE_DRAWS)):
-        yield from ((kind, task, LARGE, draw) for kind in KINDS for task in POOLS)
+        sizes = (*SIZES, LARGE) if draw < FIRST_DRAW + LARGE_DRAWS else SIZES
+        yield from ((kind, task, rows, draw) for rows in sizes for kind in KINDS for task in POOLS)
 
 
 def stored(folder: Path) -> list[dict[str, Any]]:

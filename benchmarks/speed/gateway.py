@@ -299,8 +299,8 @@ async def _request_handling(calls: int) -> tuple[float, float]:
     from starlette.responses import Response
     from starlette.routing import Route, Router
 
-    from mildroute.serving.config import RequestLimits
-    from mildroute.serving.http.request import Endpoint, InFlightLimiter, Request
+    from mildroute.gateway.config import RequestLimits
+    from mildroute.gateway.http.request import Endpoint, InFlightLimiter, Request
 
     body, limits = json.dumps({"input": prompts(1)[0]}).encode(), RequestLimits()
     headers = [(b"content-type", b"application/json"), (b"authorization", b"Bearer x")]
@@ -338,7 +338,7 @@ async def _request_handling(calls: int) -> tuple[float, float]:
 def _counting(calls: int) -> tuple[float, float]:
     import prometheus_client
 
-    from mildroute.serving.observability.metrics import Histogram, LabeledCounter
+    from mildroute.gateway.observability.metrics import Histogram, LabeledCounter
 
     bounds, label = (0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0), ("small",)
     registry = prometheus_client.CollectorRegistry()

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import yaml
 
-from mildroute.serving.observability.decision_log import read_decisions
-from mildroute.serving.observability.feedback import read_feedback, read_samples
+from mildroute.gateway.observability.decision_log import read_decisions
+from mildroute.gateway.observability.feedback import read_feedback, read_samples
 
 _LOG = "decisions"
 

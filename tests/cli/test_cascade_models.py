@@ -28,11 +28,11 @@ from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
 from mildroute.experts.base import answer_logprob, answer_text
+from mildroute.gateway.config import EncoderConfig
+from mildroute.gateway.routing.predictor import Predictor
 from mildroute.routers.cascade.router import CascadeRouter
-from mildroute.serving.config import EncoderConfig
-from mildroute.serving.routing.predictor import Predictor
-from tests.serving.fakes import FakeManager
-from tests.serving.running import running
+from tests.gateway.fakes import FakeManager
+from tests.gateway.running import running
 from tests.support.pages import ROOT
 
 COLORS = ("red", "blue", "green", "black")

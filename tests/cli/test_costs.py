@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from serving.records import PLAIN
 
-from mildroute.serving.config import DecisionLogConfig
-from mildroute.serving.observability.decision_log import DecisionLog
-from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.gateway.config import DecisionLogConfig
+from mildroute.gateway.observability.decision_log import DecisionLog
+from mildroute.gateway.observability.feedback import FeedbackLog
 
 
 @pytest.fixture(scope="module")

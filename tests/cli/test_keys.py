@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mildroute.serving.keys import APIClient, KeyStore
+from mildroute.gateway.keys import APIClient, KeyStore
 
 
 def test_a_key_is_printed_once_and_opens_the_gateway(

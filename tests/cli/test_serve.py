@@ -24,10 +24,10 @@ from typing import Any
 import pytest
 
 from mildroute import TextRouter
+from mildroute.gateway.config import GatewayConfig
+from mildroute.gateway.factory import load_gateway
 from mildroute.persistence import save_router
 from mildroute.routers.base import named_costs
-from mildroute.serving.config import GatewayConfig
-from mildroute.serving.factory import load_gateway
 from tests.experts.hostile_server import HostileServer, says
 
 SUMS = [f"add {place} and {place + 1}" for place in range(40)]

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.observability.decision_log import dollars_of_today
-from mildroute.serving.workers import Channel
+from mildroute.gateway.observability.decision_log import dollars_of_today
+from mildroute.gateway.workers import Channel
 from tests.cli.test_serve import ask, experts_file, fitted, running
 from tests.experts.hostile_server import HostileServer, says
 from tests.support.processes import BackgroundLoad, children
@@ -206,7 +206,7 @@ def test_a_worker_that_is_killed_comes_back_and_no_other_request_fails(
         said = process.stderr.read()
         assert said.count("\n") == 1
         assert re.search(
-            r"ERROR mildroute.serving.workers worker died worker=\d exit_code=-9", said
+            r"ERROR mildroute.gateway.workers worker died worker=\d exit_code=-9", said
         )
 
 
@@ -243,7 +243,7 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
 def test_other_systems_cannot_share_a_port(
     tmp_path: Path, mildroute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mildroute.serving.workers.sys.platform", "darwin")
+    monkeypatch.setattr("mildroute.gateway.workers.sys.platform", "darwin")
     result = mildroute(
         "serve", tmp_path, "--experts", "experts.yaml", "--workers", "2", "--port", 0
     )

@@ -15,13 +15,13 @@ from serving.records import ATTEMPT, record
 from mildroute import TextRouter
 from mildroute._jsonl import JsonlWriter
 from mildroute.costs.table import CostTable
+from mildroute.gateway.config import DecisionLogConfig
+from mildroute.gateway.observability.decision_log import DecisionLog
+from mildroute.gateway.observability.feedback import FeedbackLog
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.remote import fetch_artifact, pointer_or_none, publish_router
 from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
-from mildroute.serving.config import DecisionLogConfig
-from mildroute.serving.observability.decision_log import DecisionLog
-from mildroute.serving.observability.feedback import FeedbackLog
 
 EXPERTS = ("small", "large")
 DOLLARS = {"small": 0.001, "large": 0.01}

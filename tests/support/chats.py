@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from tests.experts.hostile_server import Behavior, Call, answers, completion, status
-from tests.serving.streams import DONE, streams
+from tests.gateway.streams import DONE, streams
 
 Json = dict[str, Any]
 USAGE = {

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from tests.experts.hostile_server import Behavior, Call, answers, status
-from tests.serving.streams import streams
+from tests.gateway.streams import streams
 
 Json = dict[str, Any]
 USAGE = {

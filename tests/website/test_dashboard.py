@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from mildroute.gateway.config import FailoverConfig, GatewayConfig, PageConfig
+from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.learning.trail import State, Store, Trail
-from mildroute.serving.config import FailoverConfig, GatewayConfig, PageConfig
-from mildroute.serving.keys import APIClient, KeyStore, hash_key, new_key
 from tests.experts.hostile_server import HostileServer, says, status
-from tests.serving.fakes import FakePredictor
-from tests.serving.records import record
-from tests.serving.running import Running, running, until
+from tests.gateway.fakes import FakePredictor
+from tests.gateway.records import record
+from tests.gateway.running import Running, running, until
 from tests.website.test_pages import OVERFLOWING, WIDER, faults_of
 
 PLAIN = GatewayConfig(failover=FailoverConfig(drain_timeout=1.0, max_rounds=1))

@@ -16,7 +16,7 @@ from mildroute.exceptions import ArgumentError
 if TYPE_CHECKING:
     from mildroute.evaluation.logged_data import LoggedDecisions
     from mildroute.evaluation.off_policy import Estimate
-    from mildroute.serving.observability.export import LoggedCostTable
+    from mildroute.gateway.observability.export import LoggedCostTable
 
 __all__ = ["costs"]
 
@@ -56,7 +56,7 @@ def costs_from_log(
 
     Example: mildroute costs from-log log --out logged.parquet
     """
-    from mildroute.serving.observability.export import costs_from_log as join
+    from mildroute.gateway.observability.export import costs_from_log as join
 
     if out.suffix != ".parquet":
         raise ArgumentError(

@@ -20,8 +20,8 @@ import typer
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.serving.config import GatewayConfig
-    from mildroute.serving.limits import RedisLimits
+    from mildroute.gateway.config import GatewayConfig
+    from mildroute.gateway.limits import RedisLimits
 
 __all__ = ["serve_router"]
 
@@ -146,9 +146,9 @@ def _check_files(
     router: str | None, experts: Path, settings: GatewayConfig, *, traces: bool
 ) -> None:
     """Load what a gateway loads, without touching the ports and logs of one that runs."""
-    from mildroute.serving.app import create_app
-    from mildroute.serving.factory import load_gateway
-    from mildroute.serving.limits import RedisLimits
+    from mildroute.gateway.app import create_app
+    from mildroute.gateway.factory import load_gateway
+    from mildroute.gateway.limits import RedisLimits
 
     _check_log(settings.log.folder)
     with tempfile.TemporaryDirectory() as scratch:
@@ -185,7 +185,7 @@ async def _check_store(limits: RedisLimits) -> None:
 
 def _check_log(folder: Path | None) -> None:
     """Refuse a log that could not be written or resumed; nothing is made."""
-    from mildroute.serving.observability.decision_log import DECISIONS, dollars_of_today
+    from mildroute.gateway.observability.decision_log import DECISIONS, dollars_of_today
 
     if folder is None:
         return
@@ -212,9 +212,9 @@ def _serve(
     traces: bool,
     is_public: bool,
 ) -> None:
-    from mildroute.serving.factory import load_gateway
-    from mildroute.serving.observability.logs import log_to_stderr
-    from mildroute.serving.server import serve
+    from mildroute.gateway.factory import load_gateway
+    from mildroute.gateway.observability.logs import log_to_stderr
+    from mildroute.gateway.server import serve
 
     with log_to_stderr(settings.logging):
         services = load_gateway(router, experts, settings, traces=traces)
@@ -234,8 +234,8 @@ def _serve_workers(
     traces: bool,
     is_public: bool,
 ) -> None:
-    from mildroute.serving.observability.logs import log_to_stderr
-    from mildroute.serving.workers import serve_workers
+    from mildroute.gateway.observability.logs import log_to_stderr
+    from mildroute.gateway.workers import serve_workers
 
     with log_to_stderr(settings.logging):
         serve_workers(
@@ -252,7 +252,7 @@ def _serve_workers(
 
 
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
-    from mildroute.serving.observability.logs import log_event
+    from mildroute.gateway.observability.logs import log_event
 
     admin = None
     if settings.admin_port is not None:
@@ -272,7 +272,7 @@ def _settings(
     exploration_rate: float | None,
     **given: Any,
 ) -> GatewayConfig:
-    from mildroute.serving.config import GatewayConfig, read_config
+    from mildroute.gateway.config import GatewayConfig, read_config
 
     found = GatewayConfig() if path is None else read_config(path)
     given = {name: value for name, value in given.items() if value is not None}

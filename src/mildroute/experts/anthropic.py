@@ -36,7 +36,7 @@ __all__ = [
 # with a tool and an image and 5.7 seconds of processor time to import; the types of Anthropic's SDK
 # take 3.4 seconds to import and 49 microseconds to read an answer, and translate nothing. This
 # module takes 42 and 16 microseconds for the same, and imports nothing. Both official clients check
-# its results in tests/serving/test_messages.py; benchmarks/speed/gateway.py measures what it adds.
+# its results in tests/gateway/test_messages.py; benchmarks/speed/gateway.py measures what it adds.
 
 Json = dict[str, Any]
 

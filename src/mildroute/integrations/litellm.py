@@ -29,10 +29,10 @@ import httpx
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import validate_base_url
+from mildroute.gateway.config import EncoderConfig, parse_target
+from mildroute.gateway.http.prompt import prompt_of_messages
+from mildroute.gateway.routing.predictor import Predictor
 from mildroute.routers.frontier.target import Target
-from mildroute.serving.config import EncoderConfig, parse_target
-from mildroute.serving.http.prompt import prompt_of_messages
-from mildroute.serving.routing.predictor import Predictor
 
 __all__ = ["MildroutePlugin", "RouteClient", "RoutingContext"]
 

@@ -36,6 +36,7 @@ from mildroute.fitting.fit import fit
 from mildroute.fitting.result import FittedRouter
 from mildroute.fitting.targets import point_of
 from mildroute.fitting.text_router import TextRouter
+from mildroute.gateway.observability.export import costs_from_log
 from mildroute.learning.traffic import RouterPair, Row, read_traffic, residual_series
 from mildroute.learning.trail import State, Store, Trail
 from mildroute.persistence.artifact import MANIFEST, load_router, save_router
@@ -50,7 +51,6 @@ from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
-from mildroute.serving.observability.export import costs_from_log
 
 __all__ = ["Learner"]
 

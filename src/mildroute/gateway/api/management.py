@@ -1,0 +1,189 @@
+"""Endpoints beside the completions: models, health, metrics, feedback and reload."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.gateway.authentication import AdminAuth, Authenticator
+from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.http.request import Handler, InFlightLimiter, Request
+from mildroute.gateway.observability.feedback import FeedbackLog
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.routing.reload import CanaryError, PredictorManager, Reloader
+from mildroute.gateway.upstream.pool import ExpertPool
+
+__all__ = ["AdminEndpoints", "ManagementEndpoints"]
+
+
+class AdminEndpoints:
+    """``/admin``, for the operator, with a key of its own."""
+
+    def __init__(self, reloader: Reloader, auth: AdminAuth) -> None:
+        self._reloader = reloader
+        self._auth = auth
+
+    def handlers(self) -> dict[str, dict[str, Handler]]:
+        """Of each path, by method."""
+        return {"/admin/reload": {"POST": self.reload}}
+
+    async def reload(self, request: Request) -> None:
+        """Reload keys, experts and router; what is invalid is rejected, and the old one stays.
+
+        With several workers all of them do, and the response comes when they have.
+        """
+        self._auth.check(request)
+        others = await self._reloader.reload_others()
+        reloader = self._reloader
+        # The keys first: a client that was shut out must be out, even if the router is bad.
+        clients, bad_keys = await _attempt(reloader.reload_keys())
+        experts, bad_experts = await _attempt(reloader.reload_experts())
+        digest, bad_router = await _attempt(reloader.reload_router())
+        causes = f" The keys stay as they were: {bad_keys}" if bad_keys else ""
+        if bad_experts and not bad_router:
+            causes = f"{bad_experts}{causes}"
+            message = f"the router was replaced, but the experts stay as they were: {causes}"
+            raise APIError(422, message, code="bad_experts")
+        if bad_experts:
+            causes = f" The experts stay as they were: {bad_experts}{causes}"
+        causes = f"{bad_router}{causes}"
+        if isinstance(bad_router, CanaryError):
+            message = f"the router serves without its canary: {causes}"
+            raise APIError(422, message, code="bad_canary")
+        if bad_router:
+            message = f"the router was not replaced: {causes}"
+            raise APIError(422, message, code="bad_artifact")
+        if bad_keys:
+            message = f"the router was replaced, but the keys stay as they were: {bad_keys}"
+            raise APIError(422, message, code="bad_keys")
+        if not all(others):
+            message = (
+                f"{others.count(False)} of {len(others) + 1} workers did not take the router, the"
+                " experts or the keys; their log says why."
+            )
+            raise APIError(422, message, code="not_reloaded")
+        counts = {"experts": experts} | ({} if clients is None else {"clients": clients})
+        counts |= {"workers": len(others) + 1} if others else {}
+        await request.send_json({"object": "mildroute.router", "router": digest, **counts})
+
+
+async def _attempt(reload: Awaitable[Any]) -> tuple[Any, MildrouteError | None]:
+    """The result of a reload, or why it was rejected."""
+    try:
+        return await reload, None
+    except MildrouteError as error:
+        return None, error
+
+
+class ManagementEndpoints:
+    """Models, health, readiness, metrics and feedback.
+
+    Args:
+        feedback: Where scores are logged, or none: then the gateway takes none.
+        metrics_auth: Checks the key for ``/metrics``, or none: then it needs no key.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        manager: PredictorManager,
+        pool: ExpertPool,
+        limiter: InFlightLimiter,
+        metrics: GatewayMetrics,
+        feedback: FeedbackLog | None,
+        config: GatewayConfig,
+        metrics_auth: AdminAuth | None = None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._manager = manager
+        self._pool = pool
+        self._limiter = limiter
+        self._metrics = metrics
+        self._feedback = feedback
+        self._limits = config.limits
+        self._metrics_auth = metrics_auth
+        self._routes = (AUTO_MODEL, *config.routing.routes)
+
+    async def models(self, request: Request) -> None:
+        """Routes and experts that the client may use."""
+        client = self._authenticator.authenticate(request)
+        names = [name for name in (*self._routes, *self._pool.experts) if client.may_use(name)]
+        await request.send_json({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, request: Request) -> None:
+        """One route or expert."""
+        client = self._authenticator.authenticate(request)
+        name = request.scope["path_params"]["model"]
+        is_known = name in self._routes or name in self._pool.experts
+        if not is_known or not client.may_use(name):
+            raise APIError(
+                404,
+                "no route or expert of this gateway has that name; see /v1/models.",
+                code="model_not_found",
+            )
+        await request.send_json(self._model(name))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        owner = "mildroute" if name in self._routes else "expert"
+        return {"id": name, "object": "model", "created": 0, "owned_by": owner}
+
+    async def health(self, request: Request) -> None:
+        """Whether the process is alive."""
+        await request.send_json({"status": "alive"})
+
+    async def readiness(self, request: Request) -> None:
+        """Whether it should get requests."""
+        reason = self._unready_reason()
+        if reason:
+            await request.send_json({"status": "not ready", "reason": reason}, 503)
+        else:
+            predictor, canary = self._manager.predictor, self._manager.canary
+            further = {} if canary is None else {"canary": canary.predictor.digest}
+            router = None if predictor is None else predictor.digest
+            await request.send_json({"status": "ready", "router": router, **further})
+
+    def _unready_reason(self) -> str:
+        if self._limiter.is_draining:
+            return "draining"
+        states = self._pool.circuits().values()
+        return "every expert is down" if states and all(state == "open" for state in states) else ""
+
+    async def metrics(self, request: Request) -> None:
+        """Metrics for Prometheus."""
+        if self._metrics_auth is not None:
+            self._metrics_auth.check(request)
+        accept = request.header(b"accept") or b""
+        page, content_type = await self._metrics.page(accept.decode("latin-1"))
+        await request.send_response(200, [(b"content-type", content_type.encode())], page)
+
+    async def feedback(self, request: Request) -> None:
+        """A score for the response to a decision."""
+        client = self._authenticator.authenticate(request)
+        if self._feedback is None:
+            raise APIError(
+                501,
+                "this gateway keeps no log, so it takes no feedback; its operator can name a folder"
+                " under log.",
+            )
+        # A key that has spent its budget may still send scores.
+        await self._authenticator.reserve(client)
+        try:
+            given = await request.json(self._limits)
+            is_written = self._feedback.write(
+                given.get("decision_id"), given.get("score"), client.name, given.get("detail")
+            )
+        except ArgumentError as error:
+            raise APIError(400, str(error)) from None
+        if not is_written:
+            raise APIError(
+                503,
+                "the feedback could not be written down; send it again later.",
+                retry_after=10.0,
+            )
+        name = given["decision_id"]
+        known = self._feedback.ids.has_made(name)
+        await request.send_json(
+            {"object": "mildroute.feedback", "decision_id": name, "known": known}
+        )

@@ -1,0 +1,241 @@
+"""``POST /v1/route``: the decision alone, for one input or many; no expert is called."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from mildroute.gateway.authentication import Authenticator, check_model
+from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
+from mildroute.gateway.context import RequestContext, RequestRecorder
+from mildroute.gateway.http.body import ParsedRequest, parse_request
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.http.prompt import RoutingInput
+from mildroute.gateway.http.request import Request, parse_body, parse_json
+from mildroute.gateway.keys import APIClient
+from mildroute.gateway.routing.decider import Decider
+from mildroute.gateway.routing.policy import (
+    get_request_id,
+    resolve_target,
+    target_headers,
+    validate_id,
+)
+from mildroute.gateway.routing.predictor import ROWS_PER_TURN
+from mildroute.routers.frontier.operating_point import OperatingPoint
+
+__all__ = ["RouteEndpoint"]
+
+
+_PATH = "route"
+
+
+class RouteEndpoint:
+    """Returns decisions; they are recorded, so that feedback can refer to them."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        decider: Decider,
+        recorder: RequestRecorder,
+        config: GatewayConfig,
+    ) -> None:
+        self._authenticator = authenticator
+        self._decider = decider
+        self._recorder = recorder
+        self._limits = config.limits
+        self._routing = config.routing
+        self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
+
+    async def handle(self, request: Request) -> None:
+        """Serve one request."""
+        client = self._authenticator.authenticate(request)
+        self._authenticator.admit(client, request)
+        body = await request.body(self._limits)
+        arrived = perf_counter()
+        document, inputs = await parse_body(
+            body, _parse, body, client, self._limits.max_route_inputs, self._routed
+        )
+        ids = _request_ids(document, request, len(inputs))
+        check_model(client, inputs[0].model)
+        await self._authenticator.reserve(client, requests=len(inputs))
+        contexts = [
+            self._recorder.start(client, parsed, arrived, request_id)
+            for parsed, request_id in zip(inputs, ids, strict=True)
+        ]
+        await self._decide(contexts, document, request)
+        decisions = [_decision_body(context) for context in contexts]
+        is_batch = "inputs" in document
+        await request.send_json({"object": "list", "data": decisions} if is_batch else decisions[0])
+
+    async def _decide(
+        self, contexts: list[RequestContext], document: Mapping[str, Any], request: Request
+    ) -> None:
+        model = contexts[0].parsed.model if contexts else AUTO_MODEL
+        if not self._decider.is_route(model):
+            raise APIError(
+                400,
+                f"model must be a route here, such as {AUTO_MODEL!r}: an expert that is named needs"
+                " no decision.",
+                param="model",
+            )
+        fields: Mapping[str, Any] = target_headers(request.headers) or document
+        results = await self._decider.decide_batch(
+            [context.parsed for context in contexts],
+            resolve_target(fields, model, self._routing),
+            [context.coin_key for context in contexts],
+        )
+        for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
+            self._recorder.decided(context, result)
+            context.status = 200
+            self._recorder.record(context)
+            if place % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def _parse(
+    body: bytes | bytearray, client: APIClient, max_inputs: int, routed: RoutingInput
+) -> tuple[dict[str, Any], list[ParsedRequest]]:
+    document = parse_json(body)
+    if "messages" in document and not document.keys() & {"input", "inputs"}:
+        return document, [_parse_chat(document, body, client, routed)]
+    return document, _parse_inputs(document, max_inputs)
+
+
+def _parse_inputs(document: Mapping[str, Any], max_inputs: int) -> list[ParsedRequest]:
+    if sum(name in document for name in ("input", "inputs", "messages")) != 1:
+        raise APIError(
+            400,
+            "give one of input (a text), inputs (a list of texts) and messages (as for chat"
+            " completions).",
+            param="input",
+        )
+    model = document.get("model", AUTO_MODEL)
+    if not isinstance(model, str):
+        raise APIError(400, "model must be a text: a route.", param="model")
+    texts = document["inputs"] if "inputs" in document else [document["input"]]
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise APIError(
+            400,
+            "an input must be a text, and inputs a list of texts.",
+            param="input" if "input" in document else "inputs",
+        )
+    if not 1 <= len(texts) <= max_inputs:
+        raise APIError(
+            400,
+            f"inputs must be 1 to {max_inputs:,} texts, got {len(texts):,}; send them in several"
+            " requests.",
+            param="inputs",
+        )
+    return [
+        ParsedRequest(
+            _PATH, model, text.encode("utf-8", "replace").decode(), b"", (0, 0), is_first_turn=True
+        )
+        for text in texts
+    ]
+
+
+def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> list[str]:
+    """Id of each request, empty where the text stands for it.
+
+    One header cannot distinguish many inputs.
+    """
+    if "inputs" not in document:
+        return [get_request_id(request.headers)]
+    given = document.get("request_ids")
+    if given is None:
+        return [""] * count
+    if not isinstance(given, list) or len(given) != count:
+        got = f"{len(given):,}" if isinstance(given, list) else f"{given!r:.60}"
+        raise APIError(
+            400,
+            f"request_ids must be a list of {count:,} texts, one for each input, got {got}.",
+            param="request_ids",
+        )
+    return [validate_id(request_id, "request_ids") for request_id in given]
+
+
+def _parse_chat(
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, routed: RoutingInput
+) -> ParsedRequest:
+    """What routing has to know of a chat.
+
+    Its model may be left out, unlike in a request that is to be answered.
+    """
+    if "model" not in document:
+        start = body.index(b"{") + 1
+        body = body[:start] + b'"model": "%b", ' % AUTO_MODEL.encode() + body[start:]
+    return parse_request("chat/completions", body, client.name, routed)
+
+
+def _decision_body(context: RequestContext) -> dict[str, Any]:
+    """A decision as the client sees it."""
+    prediction, decision = context.routing.prediction, context.decision
+    experts = () if prediction is None else prediction.experts
+    places = {name: place for place, name in enumerate(experts)}
+    ranking = [
+        {
+            "expert": name,
+            "posterior": prediction.posterior[places[name]],
+            "score": None if prediction.scores is None else prediction.scores[places[name]],
+            "dollars": None if prediction.dollars is None else prediction.dollars[places[name]],
+        }
+        for name in (prediction.ranking if prediction is not None else ())
+        if prediction is not None
+    ]
+    return {
+        "object": "mildroute.decision",
+        "decision_id": context.decision_id,
+        "expert": decision.expert,
+        "reason": decision.reason,
+        "look": _look_body(context),
+        "probabilities": dict(decision.propensities),
+        "ranking": ranking,
+        "order": list(decision.order),
+        "excluded": dict(decision.excluded),
+        "price_weight": None if prediction is None else prediction.price_weight,
+        "operating_point": (
+            None
+            if prediction is None or prediction.point is None
+            else _point_body(prediction.point, experts)
+        ),
+        "router": context.routing.router,
+    }
+
+
+def _look_body(context: RequestContext) -> dict[str, Any] | None:
+    """The look of a cascade that a request begins with: what it asks and how often it continues."""
+    look, predictor = context.decision.look, context.routing.predictor
+    if not look or predictor is None:
+        return None
+    return {
+        "name": look,
+        "ask": list(predictor.looks[look]),
+        "second_call_rate": predictor.second_call_rate(look),
+    }
+
+
+def _point_body(point: OperatingPoint, experts: Sequence[str]) -> dict[str, Any]:
+    """An operating point as the client sees it.
+
+    Where it lies, and what to expect of further requests there.
+    """
+    vertices = [
+        {
+            "price_weight": vertex.price_weight,
+            "expert": None if vertex.expert is None else experts[vertex.expert],
+            "probability": vertex.probability,
+        }
+        for vertex in point.vertices
+    ]
+    return {
+        "vertices": vertices,
+        "score": _finite(point.score),
+        "dollars_per_1000": _finite(point.dollars_per_1000),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

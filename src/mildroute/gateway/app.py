@@ -1,0 +1,440 @@
+"""The gateway as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mildroute import __version__
+from mildroute._yaml import read_document
+from mildroute.exceptions import MissingExtraError
+from mildroute.experts.config import ExpertFile
+from mildroute.experts.secrets import Secret
+from mildroute.gateway.api.completions import CompletionsEndpoint
+from mildroute.gateway.api.dashboard import Dashboard
+from mildroute.gateway.api.management import AdminEndpoints, ManagementEndpoints
+from mildroute.gateway.api.route import RouteEndpoint
+from mildroute.gateway.authentication import AdminAuth, Authenticator
+from mildroute.gateway.config import GatewayConfig
+from mildroute.gateway.context import RequestRecorder
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.http.request import (
+    Endpoint,
+    Handler,
+    InFlightLimiter,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    check_local,
+)
+from mildroute.gateway.keys import KeyStore
+from mildroute.gateway.limits import Limits, LocalLimits
+from mildroute.gateway.observability.decision_log import DecisionLog
+from mildroute.gateway.observability.feedback import FeedbackLog
+from mildroute.gateway.observability.logs import AccessLog
+from mildroute.gateway.observability.metrics import GatewayMetrics, LoopLagMonitor
+from mildroute.gateway.observability.tracing import Tracing
+from mildroute.gateway.routing.decider import Decider, ExplorationBudget, SessionAffinity
+from mildroute.gateway.routing.reload import PredictorManager, Reloader
+from mildroute.gateway.sampling import Sampler
+from mildroute.gateway.upstream.failover import Failover
+from mildroute.gateway.upstream.pool import ExpertPool, check_prices
+
+__all__ = ["Gateway", "GatewayServices", "create_app", "openapi_schema"]
+
+
+try:
+    from starlette.routing import Route, Router
+    from starlette.types import ASGIApp
+except ImportError:
+    raise MissingExtraError.for_package(
+        "starlette", extra="serve", user="mildroute.gateway"
+    ) from None
+
+
+_COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings", "messages")
+# What the page calls.
+_PLAYGROUND = ("/v1/route", "/v1/chat/completions")
+_POLL_INTERVAL = 0.02
+# Of each path, by method.
+_Handlers = dict[str, dict[str, Handler]]
+
+
+@dataclass(frozen=True)
+class GatewayServices:
+    """The services that a gateway is built from; the manager is closed by the one that made it.
+
+    Args:
+        config: Of the gateway.
+        experts: That can be called.
+        manager: Holds the router.
+        key_store: Clients that may call; by default every client may.
+        limits: Rate limits and budgets of clients.
+        log: The decision log, or none.
+        feedback: Log of scores, or none: then the gateway takes none.
+        metrics: Of this gateway.
+        tracing: Starts traces; by default only if the process has set a provider.
+        shadow: Holds a second router, whose choice is only logged, or none.
+        sampler: Sends a share of requests to the other experts, too, or none.
+        is_public: Whether a gateway without keys may be called under any host.
+        clock: Seconds that only grow.
+        now: Seconds since 1970.
+        random: A number from 0 to just below 1, evenly spread.
+
+    Example:
+        >>> from pathlib import Path
+        >>> experts = ExpertFile(Path("experts.yaml"), ())
+        >>> GatewayServices(GatewayConfig(), experts, manager=None).key_store
+        KeyStore(anyone)
+    """
+
+    config: GatewayConfig
+    experts: ExpertFile
+    manager: PredictorManager
+    key_store: KeyStore = field(default_factory=KeyStore)
+    limits: Limits = field(default_factory=LocalLimits)
+    log: DecisionLog | None = None
+    feedback: FeedbackLog | None = None
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
+    tracing: Tracing = field(default_factory=Tracing)
+    shadow: PredictorManager | None = None
+    sampler: Sampler | None = None
+    is_public: bool = False
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    random: Callable[[], float] = random.random
+
+
+class Gateway:
+    """An ASGI application that routes requests to experts and forwards their responses.
+
+    A server should call :meth:`begin_drain` when it is about to stop, listen for
+    ``failover.shutdown_delay`` seconds more, so that load balancers see it and look elsewhere, give
+    requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. The end of the
+    lifespan does all of that itself if the server does not, but no load balancer can see it by
+    then.
+
+    Args:
+        services: That it is built from.
+
+    Attributes:
+        pool: Its experts.
+        limiter: Its requests in flight.
+        reloader: Reloads its router, its experts and its keys.
+        admin: The ASGI application of the admin port, or none if there is no such port.
+
+    Example:
+        >>> Gateway.__name__
+        'Gateway'
+    """
+
+    def __init__(self, services: GatewayServices) -> None:
+        config = services.config
+        self._services = services
+        metrics = services.metrics
+        self.limiter = InFlightLimiter(
+            config.limits.max_in_flight, config.limits.max_bytes_in_flight
+        )
+        self.pool = ExpertPool(services.experts, config, services.clock, metrics)
+        has_budgets = services.key_store.has_budgets
+        check_prices(self.pool.callable.values(), config, has_budgets=has_budgets)
+        self.reloader = Reloader(services.manager, services.key_store, config, self.pool, metrics)
+        self.admin: ASGIApp | None = None
+        self._app = self._build_apps()
+        metrics.watch(
+            in_flight=lambda: float(self.limiter.in_flight),
+            circuits=self.pool.circuits,
+            experts=self.pool.connections,
+            budgets=services.limits.budgets,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        await self._app(scope, receive, send)
+
+    def begin_drain(self) -> None:
+        """Tell load balancers, by ``/readyz``, to send nothing more.
+
+        Requests that come nevertheless are served. Load balancers can see it for as long as the
+        server listens: ``mildroute serve`` continues for ``failover.shutdown_delay`` seconds, 0 by
+        default.
+        """
+        self.limiter.is_draining = True
+
+    async def drained(self) -> bool:
+        """Wait until no request is in flight, at most ``failover.drain_timeout`` seconds.
+
+        False if some are left.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._services.config.failover.drain_timeout
+        while self.limiter.in_flight and loop.time() < until:
+            await asyncio.sleep(_POLL_INTERVAL)
+        return not self.limiter.in_flight
+
+    @asynccontextmanager
+    async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        services = self._services
+        lag = LoopLagMonitor(services.metrics.record_lag)
+        lag.start()
+        await services.limits.start()
+        keys = asyncio.create_task(self.reloader.watch_keys())
+        if services.sampler is not None:
+            services.sampler.start()
+        try:
+            yield
+        finally:
+            lag.stop()
+            keys.cancel()
+            self.begin_drain()
+            await self.drained()
+            if services.sampler is not None:
+                await services.sampler.stop()
+            await services.limits.close()
+            self.pool.close()
+            for log in (services.log, services.feedback):
+                if log is not None:
+                    log.close()
+
+    def _build_apps(self) -> ASGIApp:
+        """Build the application of clients, and that of the admin port if there is one."""
+        services, config = self._services, self._services.config
+        authenticator = Authenticator(services.key_store, services.limits, self.limiter)
+        management = ManagementEndpoints(
+            authenticator,
+            services.manager,
+            self.pool,
+            self.limiter,
+            services.metrics,
+            services.feedback,
+            config,
+            _admin_auth(config.metrics_key_env),
+        )
+        # The hot paths first: a router looks at one after the other.
+        post = self._post_handlers(authenticator) | {"/v1/feedback": management.feedback}
+        limited: _Handlers = {path: {"POST": handler} for path, handler in post.items()}
+        limited["/v1/models"] = {"GET": management.models}
+        limited["/v1/models/{model:path}"] = {"GET": management.model}
+        # These respond even if too many requests are in flight.
+        probes: _Handlers = {
+            "/healthz": {"GET": management.health},
+            "/readyz": {"GET": management.readiness},
+        }
+        operator: _Handlers = {"/metrics": {"GET": management.metrics}}
+        admin_auth = _admin_auth(config.admin_key_env)
+        if admin_auth is not None:
+            operator |= AdminEndpoints(self.reloader, admin_auth).handlers()
+        dashboard = self._build_dashboard(admin_auth)
+        if dashboard is not None:
+            operator |= dashboard.handlers()
+        if config.admin_port is None:
+            return self._build_app(limited, probes | operator, lifespan=self._lifespan)
+        playground: _Handlers = {}
+        if dashboard is not None:
+            playground = {path: {"POST": dashboard.guard(post[path])} for path in _PLAYGROUND}
+        self.admin = self._build_app(playground, probes | operator)
+        return self._build_app(limited, probes, lifespan=self._lifespan)
+
+    def _build_dashboard(self, admin_auth: AdminAuth | None) -> Dashboard | None:
+        services, config = self._services, self._services.config
+        if not config.page.enabled:
+            return None
+        return Dashboard(
+            admin_auth or _admin_auth(config.metrics_key_env),
+            services.key_store,
+            services.manager,
+            self.pool,
+            self.limiter,
+            services.metrics,
+            config,
+            services.clock,
+            services.now,
+        )
+
+    def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:
+        """Build an application of paths whose requests in flight are limited, and of others."""
+        config = self._services.config
+        paths = [path.replace(":path}", "}") for path in (*limited, *unlimited, "/openapi.json")]
+        document = openapi_schema(
+            config.routing.presets, paths, with_metrics_key=config.metrics_key_env is not None
+        )
+
+        async def describe(request: Request) -> None:
+            await request.send_json(document)
+
+        unlimited = unlimited | {"/openapi.json": {"GET": describe}}
+        routes = [
+            Route(path, Endpoint(methods, limiter, self._services.metrics.record_rejection))
+            for handlers, limiter in ((limited, self.limiter), (unlimited, None))
+            for path, methods in handlers.items()
+        ]
+        router = Router(routes, redirect_slashes=False, default=self._not_found, lifespan=lifespan)
+        guarded = _LocalGuard(router, self._services)
+        return AccessLog(guarded) if config.logging.access else guarded
+
+    def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
+        """Endpoints that decide."""
+        services, config = self._services, self._services.config
+        recorder = RequestRecorder(
+            services.log,
+            services.metrics,
+            services.tracing,
+            baseline=lambda: self.pool.baseline,
+            log_prompts=config.log.log_prompts,
+            now=services.now,
+            ids=None if services.feedback is None else services.feedback.ids,
+        )
+        decider = self._build_decider(SessionAffinity(config.routing, services.clock))
+        failover = Failover(
+            self.pool,
+            config.failover,
+            max_response_bytes=config.limits.max_response_bytes,
+            clock=services.clock,
+            now=services.now,
+        )
+        completions = CompletionsEndpoint(
+            authenticator,
+            decider,
+            self.pool,
+            failover,
+            recorder,
+            config,
+            services.sampler,
+        )
+        if services.sampler is not None:
+            services.sampler.attach(self.pool, failover)
+        handlers: dict[str, Handler] = {
+            f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS
+        }
+        handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
+        return handlers
+
+    def _build_decider(self, affinity: SessionAffinity) -> Decider:
+        services, routing = self._services, self._services.config.routing
+        exploration = ExplorationBudget(routing.exploration, services.now)
+        services.metrics.watch(exploration=lambda: exploration.left)
+        return Decider(
+            services.manager,
+            self.pool,
+            affinity,
+            routing,
+            shadow=services.shadow,
+            random=services.random,
+            exploration=exploration,
+        )
+
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        error = APIError(404, "this path is not served; see /openapi.json for those that are.")
+        self._services.metrics.record_rejection(error.status, error.code)
+        await Request(scope, receive, send).send_error(error)
+
+
+class _LocalGuard:
+    """Refuses requests of websites on every path of a gateway without keys."""
+
+    def __init__(self, app: ASGIApp, services: GatewayServices) -> None:
+        self.app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services = self._services
+        if scope["type"] == "http" and services.key_store.is_open and not services.is_public:
+            request = Request(scope, receive, send)
+            try:
+                check_local(request)
+            except APIError as error:
+                services.metrics.record_rejection(error.status, error.code)
+                await request.send_error(error)
+                return
+        await self.app(scope, receive, send)
+
+
+def create_app(services: GatewayServices) -> Gateway:
+    """Build a gateway.
+
+    Nothing is started, connected or read, except for the keys of experts from the environment.
+
+    Args:
+        services: That it is built from.
+
+    Returns:
+        An ASGI application, for uvicorn and its like.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from mildroute.experts.config import ExpertFile
+        >>> from mildroute.gateway.config import GatewayConfig
+        >>> experts = ExpertFile(Path("experts.yaml"), ())
+        >>> app = create_app(GatewayServices(GatewayConfig(), experts, manager=None))
+        >>> app.limiter.in_flight
+        0
+    """
+    return Gateway(services)
+
+
+def _admin_auth(variable: str | None) -> AdminAuth | None:
+    return None if variable is None else AdminAuth(Secret(variable))
+
+
+# The OpenAPI description of all paths: ``openapi.yaml`` with what differs between gateways.
+
+
+def openapi_schema(
+    presets: Collection[str] = (),
+    paths: Collection[str] | None = None,
+    *,
+    with_metrics_key: bool = False,
+) -> dict[str, Any]:
+    """An OpenAPI 3.1 document.
+
+    Args:
+        presets: Names of targets.
+        paths: That are served; all by default.
+        with_metrics_key: Whether ``/metrics`` needs a key.
+    """
+    document = read_document(Path(__file__).with_name("openapi.yaml")).value
+    document["info"]["version"] = __version__
+    _set_presets(document, sorted(presets))
+    if with_metrics_key:
+        document["paths"]["/metrics"]["get"]["security"] = [{"operator": []}]
+    if paths is not None:
+        document["paths"] = {path: document["paths"][path] for path in paths}
+    return document  # type: ignore[no-any-return]
+
+
+def _set_presets(document: dict[str, Any], presets: list[str]) -> None:
+    """Name the presets, or leave out the header and the field that would name one."""
+    components = document["components"]
+    bodies = [
+        body["properties"]
+        for body in components["schemas"]["RouteRequest"]["oneOf"]
+        if "preset" in body["properties"]
+    ]
+    if presets:
+        for schema in (
+            components["parameters"]["Preset"]["schema"],
+            *(b["preset"] for b in bodies),
+        ):
+            schema["enum"] = presets
+        return
+    del components["parameters"]["Preset"]
+    for body in bodies:
+        del body["preset"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["parameters"] = [
+                parameter
+                for parameter in operation.get("parameters", [])
+                if parameter.get("$ref") != "#/components/parameters/Preset"
+            ]

@@ -1,0 +1,113 @@
+"""Who may call the gateway: clients by their keys, operators by theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from mildroute.experts.secrets import Secret
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.http.request import InFlightLimiter, Request, check_site
+from mildroute.gateway.keys import APIClient, KeyStore
+from mildroute.gateway.limits import LimitExceeded, Limits, Reservation
+
+__all__ = ["AdminAuth", "Authenticator", "check_model"]
+
+
+class Authenticator:
+    """Authenticates clients by their keys, and admits their requests.
+
+    Args:
+        key_store: All clients.
+        limits: What each of them may request and spend.
+        limiter: Counts the requests in flight of each client.
+    """
+
+    def __init__(self, key_store: KeyStore, limits: Limits, limiter: InFlightLimiter) -> None:
+        self._key_store = key_store
+        self._limits = limits
+        self._limiter = limiter
+
+    def authenticate(self, request: Request) -> APIClient:
+        """Return the client of a request; raises an APIError if it has no valid key."""
+        if self._key_store.is_open:
+            check_site(request)
+        sent = request.header(b"authorization")
+        client = self._key_store.find(None if sent is None else sent.decode("latin-1"))
+        if client is None and (sent := request.header(b"x-api-key")) is not None:
+            # Anthropic's clients send their key so, perhaps beside another one.
+            client = self._key_store.find(f"Bearer {sent.decode('latin-1')}")
+        if client is None:
+            raise APIError(
+                401,
+                "a key of this gateway is needed, as 'Authorization: Bearer mr-...' or 'x-api-key:"
+                " mr-...'; ask its operator for one.",
+            )
+        request.scope["mildroute.key"] = client.name  # for the access log
+        return client
+
+    def admit(self, client: APIClient, request: Request) -> None:
+        """Give a request its place among those in flight, before its body is read.
+
+        Raises an APIError if the client has too many in flight, or would be refused in any case.
+        """
+        # A gateway with one client has none that could be crowded out.
+        self._limiter.assign(request, client.name, is_shared=len(self._key_store) > 1)
+        _raise_if_exceeded(self._limits.refusal(client))
+
+    async def reserve(
+        self,
+        client: APIClient,
+        dollars: float = 0.0,
+        *,
+        requests: int = 1,
+        is_bounded: bool = True,
+    ) -> Reservation | None:
+        """Count a request and hold the most that it may cost, or raise an APIError."""
+        reservation = await self._limits.reserve(
+            client, dollars, requests=requests, is_bounded=is_bounded
+        )
+        if isinstance(reservation, LimitExceeded):
+            raise _error_of(reservation)
+        return reservation
+
+    def settle(self, reservation: Reservation | None, dollars: float) -> None:
+        """Count what a request has cost in place of what was held."""
+        self._limits.settle(reservation, dollars)
+
+
+def check_model(client: APIClient, model: str) -> None:
+    """Raise an APIError if a client may not name this route or expert."""
+    if not client.may_use(model):
+        known = ", ".join(sorted(client.models or ()))
+        raise APIError(
+            403,
+            f"this key may use {known:.2000}, got another model; ask the operator of the gateway"
+            " for it.",
+            code="model_not_allowed",
+            param="model",
+        )
+
+
+def _raise_if_exceeded(exceeded: LimitExceeded | None) -> None:
+    if exceeded is not None:
+        raise _error_of(exceeded)
+
+
+def _error_of(exceeded: LimitExceeded) -> APIError:
+    retry_after = exceeded.retry_after if exceeded.status in (429, 503) else None
+    return APIError(exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after)
+
+
+class AdminAuth:
+    """Checks the admin key, which is none of the clients'."""
+
+    def __init__(self, secret: Secret) -> None:
+        # Digests have one length, so that not even the length of the key can be measured.
+        self._digest = hashlib.sha256(secret.bearer()).digest()
+
+    def check(self, request: Request) -> None:
+        """Raise an APIError if the request does not have it."""
+        sent = hashlib.sha256(request.header(b"authorization") or b"").digest()
+        if not hmac.compare_digest(sent, self._digest):
+            raise APIError(401, "the admin key is needed, as 'Authorization: Bearer ...'.")

@@ -1,0 +1,417 @@
+"""The context of one request, from its arrival to its record in the decision log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from time import perf_counter
+from urllib.parse import quote
+
+from mildroute.gateway.config import describe_target
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.errors import CLIENT_CLOSED_REQUEST
+from mildroute.gateway.http.request import Header, Request
+from mildroute.gateway.keys import APIClient
+from mildroute.gateway.limits import Reservation
+from mildroute.gateway.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.gateway.observability.feedback import DecisionIds
+from mildroute.gateway.observability.logs import LogThrottle, log_event
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.observability.tracing import RequestSpan, Tracing
+from mildroute.gateway.routing.decider import RoutingResult
+from mildroute.gateway.routing.policy import Decision
+from mildroute.gateway.upstream.failover import AttemptLog
+from mildroute.gateway.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
+
+__all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
+
+
+_LOG = logging.getLogger(__name__)
+# Header of clients that want the decision and its dollars in the body, with the value "on".
+DETAILS = b"x-mildroute-details"
+# Reasons for which an expert gave no answer and did not fail: another one was faster, or its
+# circuit was open, which has a line of its own.
+_NO_FAULT = ("hedged", "circuit_open")
+# Why a stream ended early that its expert did not interrupt, by its status.
+_CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
+# Seconds between two lines on the same failure of the same expert.
+_FAILURE_INTERVAL = 60.0
+_SHADOW_TIMEOUT = 1.0
+# Bytes of a response that is sampled.
+_MAX_ANSWER = 1 << 20
+_parse_traceparent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
+
+
+class RequestContext:
+    """One request that was parsed, and what became of it.
+
+    A request is received, authenticated, parsed, decided, attempted, responded and recorded, in
+    this order. The values of the first three are arguments; each later step adds its own.
+
+    Args:
+        decision_id: Its id, which no other request has.
+        time: When it had arrived, in seconds since 1970.
+        arrived: The same moment on the clock of ``time.perf_counter``.
+        client: Whose key it has.
+        parsed: Its body.
+        request_id: The client's id of it, or empty.
+
+    Attributes:
+        routing: Decided: experts to call, and why.
+        decided: When that was settled, or 0.
+        attempts: Attempted: calls and failures.
+        waited: Seconds that were spent on calls until the first byte of a response.
+        served_by: Responded: the expert whose response the client gets, or empty.
+        first_byte: When the response began, or 0.
+        status: That the client saw; 499 until it has seen one.
+        tokens: Of the request and the response.
+        cached_tokens: Those of the request that came from the expert's prompt cache.
+        lost_dollars: What calls may have cost that were given up because they took too long: it
+            counts in the budgets of keys, and in no bill.
+        reservation: What is held in the client's budgets until it has ended, or none.
+        span: Its trace, or none.
+        trace_id: Of its trace, or of its client's; empty without one.
+        bytes_out: Of the body of the response, as far as it was sent.
+        answer: Bytes of the response as its expert sent them, if it is to be sampled, else none.
+    """
+
+    __slots__ = (
+        "answer",
+        "arrived",
+        "attempts",
+        "bytes_out",
+        "cached_tokens",
+        "client",
+        "decided",
+        "decision_id",
+        "first_byte",
+        "lost_dollars",
+        "parsed",
+        "request_id",
+        "reservation",
+        "routing",
+        "served_by",
+        "span",
+        "status",
+        "time",
+        "tokens",
+        "trace_id",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        decision_id: str,
+        time: float,
+        arrived: float,
+        client: APIClient,
+        parsed: ParsedRequest,
+        request_id: str = "",
+    ) -> None:
+        self.decision_id = decision_id
+        self.time = time
+        self.arrived = arrived
+        self.client = client
+        self.parsed = parsed
+        self.request_id = request_id
+        self.routing = RoutingResult(Decision((), ""))
+        self.decided = 0.0
+        self.attempts = AttemptLog()
+        self.waited = 0.0
+        self.served_by = ""
+        self.first_byte = 0.0
+        self.status = CLIENT_CLOSED_REQUEST
+        self.tokens = (parsed.tokens_in, 0)
+        self.cached_tokens = 0
+        self.lost_dollars = 0.0
+        self.reservation: Reservation | None = None
+        self.span: RequestSpan | None = None
+        self.trace_id = ""
+        self.bytes_out = 0
+        self.answer: bytearray | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """Which experts to call."""
+        return self.routing.decision
+
+    @property
+    def cost_usd(self) -> float:
+        """Dollars of all calls."""
+        return sum([call.cost_usd for call in self.attempts.calls], 0.0)
+
+    @property
+    def charge(self) -> float:
+        """What all calls have cost, or may have."""
+        return self.cost_usd + self.lost_dollars
+
+    @property
+    def coin_key(self) -> str:
+        """Seeds the coin between two vertices.
+
+        Without an id it is the text, as in the library and on the command line.
+        """
+        return self.request_id or self.parsed.text
+
+    def keep(self, chunk: bytes | bytearray) -> None:
+        """Keep a part of a response that is to be sampled; one that is too long is not."""
+        if self.answer is not None:
+            self.answer += chunk
+            if len(self.answer) > _MAX_ANSWER:
+                self.answer = None
+
+    @property
+    def reason(self) -> str:
+        """Why its expert served it, as the client is told.
+
+        The log keeps the reason of the choice; the client is told if another expert served.
+        """
+        decision = self.routing.decision
+        is_fallback = self.served_by and (
+            self.attempts.failures if decision.look else self.served_by != decision.expert
+        )
+        return "fallback" if is_fallback else decision.reason
+
+    @property
+    def has_estimated_cost(self) -> bool:
+        """Whether an expert that was charged for had reported no tokens."""
+        return any(call.cost_usd and not call.is_reported for call in self.attempts.calls)
+
+    def details(self, *, has_price: bool) -> bytes:
+        """What :data:`DETAILS` adds to a response: the decision, its expert and its dollars.
+
+        None stands for the dollars of an expert without a price.
+        """
+        details = {
+            "expert": self.served_by,
+            "reason": self.reason,
+            "cost_dollars": self.cost_usd if has_price else None,
+            "cost_is_estimated": has_price and self.has_estimated_cost,
+            "decision_id": self.decision_id,
+        }
+        return json.dumps(details).encode()
+
+    def headers(self, expert: bytes | None = None, *, is_charged: bool = False) -> list[Header]:
+        """Headers that tell the client of the decision and of the expert that served it.
+
+        If all calls are charged, they tell the dollars, too.
+        """
+        decision = self.routing.decision
+        headers = [
+            (b"x-mildroute-reason", self.reason.encode()),
+            (b"x-mildroute-decision-id", self.decision_id.encode()),
+        ]
+        if is_charged:
+            headers.append((b"x-mildroute-cost", b"%.10f" % self.cost_usd))
+            if self.has_estimated_cost:
+                headers.append((b"x-mildroute-cost-estimated", b"true"))
+        if decision.look:
+            calls = [quote(call.expert, safe=SAFE_IN_HEADER) for call in self.attempts.calls]
+            headers.append((b"x-mildroute-calls", ", ".join(calls).encode()))
+        return headers if expert is None else [(b"x-mildroute-expert", expert), *headers]
+
+    @property
+    def added(self) -> float | None:
+        """Seconds that the gateway itself took until the first byte, or none if there was none."""
+        return max(0.0, self.first_byte - self.arrived - self.waited) if self.first_byte else None
+
+    def record(
+        self, baseline: UpstreamExpert | None, shadow: str, *, log_prompts: bool = False
+    ) -> DecisionRecord:
+        """The record of a request that has ended."""
+        routing, parsed = self.routing, self.parsed
+        prediction, decision = routing.prediction, routing.decision
+        ended = perf_counter()
+        selected = decision.selected
+        baseline_cost = (
+            0.0
+            if baseline is None or not self.served_by
+            else baseline.cost(*self.tokens, self.cached_tokens)
+        )
+        return DecisionRecord(
+            decision_id=self.decision_id,
+            time=self.time,
+            key=self.client.name,
+            path=parsed.called_path,
+            model=parsed.model,
+            router=routing.router,
+            experts=routing.experts,
+            posterior=() if prediction is None else prediction.posterior,
+            price_weight=None if prediction is None else prediction.price_weight,
+            reason=decision.reason,
+            selected=selected,
+            propensity=decision.propensities.get(selected, 0.0),
+            propensities=tuple(decision.propensities.get(name, 0.0) for name in routing.experts),
+            served_by=self.served_by,
+            attempts=tuple([call.entry() for call in self.attempts.calls]),
+            status=self.status,
+            tokens_in=self.tokens[0],
+            tokens_out=self.tokens[1],
+            cost_usd=self.cost_usd,
+            baseline_cost_usd=baseline_cost,
+            decision_seconds=self.decided - self.arrived,
+            first_byte_seconds=(self.first_byte or ended) - self.arrived,
+            seconds=ended - self.arrived,
+            conversation=parsed.conversation or "",
+            shadow=shadow,
+            text=parsed.text if log_prompts else None,
+            request_id=self.request_id,
+            target="" if routing.target is None else describe_target(routing.target),
+            first_choice=routing.first_choice,
+            trace_id=self.trace_id,
+            look=decision.look,
+        )
+
+
+class RequestRecorder:
+    """Starts contexts, and tells log, metrics and traces of each step of a request.
+
+    It is the only place that does.
+
+    Args:
+        log: The decision log, or none.
+        baseline: Gives the expert that savings are counted against, or none.
+        log_prompts: Whether texts are logged.
+        now: Seconds since 1970.
+        ids: Makes ids of decisions.
+    """
+
+    def __init__(
+        self,
+        log: DecisionLog | None,
+        metrics: GatewayMetrics,
+        tracing: Tracing,
+        *,
+        baseline: Callable[[], UpstreamExpert | None],
+        log_prompts: bool = False,
+        now: Callable[[], float] = time.time,
+        ids: DecisionIds | None = None,
+    ) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._tracing = tracing
+        self._baseline = baseline
+        self._log_prompts = log_prompts
+        self._now = now
+        self._new_id = (ids or DecisionIds(os.urandom(16))).new
+        self._failures = LogThrottle(_FAILURE_INTERVAL)
+
+    def start(
+        self, client: APIClient, parsed: ParsedRequest, arrived: float, request_id: str = ""
+    ) -> RequestContext:
+        """The context of a request that was parsed.
+
+        It arrived when its body was complete, on the clock of ``time.perf_counter``.
+        """
+        return RequestContext(self._new_id(), self._now(), arrived, client, parsed, request_id)
+
+    def trace(self, context: RequestContext, request: Request) -> None:
+        """Start the trace of a request, with the headers of its client."""
+        headers = request.headers
+        if self._tracing.is_enabled:
+            context.span = self._tracing.start(
+                context.parsed.called_path,
+                {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+                context.client.name,
+            )
+        if context.span is not None:
+            context.trace_id = context.span.trace_id
+        elif (sent := request.header(b"traceparent")) and (found := _parse_traceparent(sent)):
+            context.trace_id = found[1].decode()
+        if context.trace_id:
+            request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
+
+    def decided(self, context: RequestContext, routing: RoutingResult) -> None:
+        """A request was decided."""
+        context.routing = routing
+        context.decided = perf_counter()
+        decision, prediction = routing.decision, routing.prediction
+        self._metrics.record_decision(
+            decision.expert, decision.reason, context.decided - context.arrived
+        )
+        if decision.reason == "exploration":
+            self._metrics.record_exploration(decision.exploration_usd)
+        if prediction is not None:
+            self._metrics.record_prediction(
+                prediction.router,
+                prediction.posterior,
+                None if prediction.point is None else prediction.point.vertices,
+                prediction.experts.index(prediction.ranking[0]),
+            )
+        if context.span is not None:
+            context.span.decided(decision.expert or "", decision.reason)
+
+    def attempted(self, context: RequestContext) -> None:
+        """The calls of a request have ended, with a response or without."""
+        for failure in context.attempts.failures:
+            self._metrics.record_fallback(failure.expert, failure.reason)
+            if failure.reason not in _NO_FAULT:
+                self._log_failure(context, failure.expert, failure.reason, failure.status)
+
+    def _log_failure(
+        self, context: RequestContext, expert: str, reason: str, status: int | None
+    ) -> None:
+        suppressed = self._failures.admit((expert, reason))
+        if suppressed is not None:
+            log_event(
+                _LOG,
+                logging.WARNING,
+                "expert failed",
+                expert=expert,
+                error__type=reason,
+                http__response__status_code=status or None,
+                suppressed=suppressed or None,
+                request_id=context.request_id,
+                decision_id=context.decision_id,
+                trace_id=context.trace_id,
+            )
+
+    def record(self, context: RequestContext, shadow: str = "") -> None:
+        """Record a request that was decided; at once, so that nothing can come between."""
+        record = context.record(self._baseline(), shadow, log_prompts=self._log_prompts)
+        if self._log is not None:
+            self._log.write(record)
+        span = context.span
+        exemplar = context.trace_id if span is not None and span.is_sampled else ""
+        self._metrics.record_request(record, context.added, exemplar)
+        self._metrics.record_bytes(record.path, len(context.parsed.body), context.bytes_out)
+        for call in context.attempts.calls:
+            self._metrics.record_call(
+                call.target,
+                call.seconds,
+                call.error_type,
+                tokens=call.tokens if call.is_reported else None,
+                first_chunk=call.first_chunk,
+                exemplar=exemplar,
+            )
+        if context.parsed.is_stream and context.first_byte:
+            self._record_cut(context)
+        if span is not None:
+            span.end(record)
+
+    def _record_cut(self, context: RequestContext) -> None:
+        """Count a stream that did not come to its end."""
+        calls = reversed(context.attempts.calls)
+        reason = next(call.reason for call in calls if call.expert == context.served_by)
+        if reason:
+            self._log_failure(context, context.served_by, reason, None)
+        cause = reason or _CUT_BY.get(context.status, "")
+        if cause:
+            self._metrics.record_cut(context.served_by, cause)
+
+    async def finish(self, context: RequestContext) -> None:
+        """The same, but wait for the shadow router; the client has its response already."""
+        shadow = ""
+        try:
+            if context.routing.shadow is not None:
+                async with asyncio.timeout(_SHADOW_TIMEOUT):
+                    shadow = await context.routing.shadow
+        except TimeoutError:
+            pass
+        finally:
+            self.record(context, shadow)

@@ -1,0 +1,181 @@
+"""A gateway from an artifact, a file of experts and config."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from mildroute._files import without_credentials
+from mildroute.exceptions import ArtifactError
+from mildroute.experts.config import ExpertFile, read_experts
+from mildroute.gateway.app import GatewayServices
+from mildroute.gateway.config import GatewayConfig, target_from_setting
+from mildroute.gateway.keys import KeyStore
+from mildroute.gateway.limits import Limits, LocalLimits, RedisLimits
+from mildroute.gateway.observability.decision_log import DecisionLog, dollars_of_today
+from mildroute.gateway.observability.drift import Drift
+from mildroute.gateway.observability.feedback import FeedbackLog
+from mildroute.gateway.observability.logs import log_event
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.observability.tracing import Tracing, otlp_provider
+from mildroute.gateway.routing.predictor import Predictor
+from mildroute.gateway.routing.reload import PredictorManager
+from mildroute.gateway.sampling import load_sampler
+from mildroute.gateway.upstream.pool import CALLABLE_KINDS
+from mildroute.routers.frontier.target import Target
+
+__all__ = ["load_gateway"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def load_gateway(
+    router: str | Path | None,
+    experts: str | Path,
+    config: GatewayConfig,
+    *,
+    traces: bool = False,
+    encoder_socket: str | None = None,
+) -> GatewayServices:
+    """Load everything that a gateway needs.
+
+    What is wrong with any of it is said here, before a port is opened.
+
+    Args:
+        router: Folder of the artifact, or the URL of a pointer to one in object storage. While
+            there is none, requests are passed to the default expert.
+        experts: The file of experts.
+        config: How the gateway behaves.
+        traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
+            name.
+        encoder_socket: Of the process that encodes for all workers, or none.
+
+    Returns:
+        The parts of a gateway; close their ``manager`` in the end.
+
+    Example:
+        >>> load_gateway("no such folder", "experts.yaml", GatewayConfig())
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: experts.yaml must be a readable file, got: ...
+    """
+    file = read_experts(experts)
+    if config.routing.default is not None:
+        file.expert(config.routing.default)
+    metrics = GatewayMetrics()
+    names = frozenset(spec.name for spec in file.experts)
+    manager = _manager(router, config, names, metrics, encoder_socket)
+    if manager.load() is None:
+        _announce_passthrough(config, file, router)
+    if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
+        log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
+    sampler = load_sampler(config, file, metrics)
+    metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
+    shadow = _shadow(config, names, encoder_socket)
+    folder = config.log.folder
+    key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
+    limits = _limits(config, key_store, metrics)
+    log = None if folder is None else DecisionLog(config.log)
+    feedback = None if folder is None else FeedbackLog(config.log)
+    logs = {
+        "decisions": log,
+        "feedback": feedback,
+        "samples": None if sampler is None else sampler.log,
+    }
+    metrics.watch(lost=lambda: {name: each.lost for name, each in logs.items() if each is not None})
+    return GatewayServices(
+        config,
+        file,
+        manager,
+        key_store=key_store,
+        limits=limits,
+        log=log,
+        feedback=feedback,
+        metrics=metrics,
+        tracing=Tracing(otlp_provider() if traces else None),
+        shadow=shadow,
+        sampler=sampler,
+    )
+
+
+def _manager(
+    router: str | Path | None,
+    config: GatewayConfig,
+    names: frozenset[str],
+    metrics: GatewayMetrics,
+    encoder_socket: str | None,
+) -> PredictorManager:
+    """Holds the router that decides."""
+
+    def on_change(predictor: Predictor) -> None:
+        metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
+
+    keys = config.router_public_keys
+    return PredictorManager(
+        router, config.encoder, names, on_change, _targets(config), metrics, keys, encoder_socket
+    )
+
+
+def _shadow(
+    config: GatewayConfig, names: frozenset[str], encoder_socket: str | None
+) -> PredictorManager | None:
+    """The router whose choices are only logged, if there is one."""
+    folder = config.shadow_router
+    if folder is None:
+        return None
+    keys = config.router_public_keys
+    manager = PredictorManager(
+        folder, config.encoder, names, public_keys=keys, encoder_socket=encoder_socket
+    )
+    if manager.load() is None:
+        raise ArtifactError(
+            f"shadow_router must be the folder of a router, got nothing at {folder}; fit one, or"
+            " leave it out."
+        )
+    return manager
+
+
+def _announce_passthrough(
+    config: GatewayConfig, file: ExpertFile, router: str | Path | None
+) -> None:
+    callable_ = [spec.name for spec in file.experts if spec.kind in CALLABLE_KINDS]
+    default = config.routing.default or next(iter(callable_), None)
+    location = None if router is None else without_credentials(str(router))
+    log_event(
+        _LOG,
+        logging.INFO if router is None else logging.WARNING,
+        "no router: requests are passed through",
+        expert=default,
+        waiting_for=location,
+    )
+
+
+def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics) -> Limits:
+    """The limits of keys: shared through a store, or those of this process.
+
+    Those of a process continue from what the decision log says of today.
+    """
+    if config.store.url is not None:
+        shared = RedisLimits(config.store, config.on_store_failure, metrics.record_store_call)
+        metrics.watch(store=lambda: shared.is_available)
+        return shared
+    folder = config.log.folder
+    if folder is None or not key_store.has_budgets:
+        return LocalLimits()
+    return LocalLimits(dollars_of_today(folder, time.time()))
+
+
+def _canary_share(manager: PredictorManager) -> dict[str, float]:
+    canary = manager.canary
+    return {} if canary is None else {canary.predictor.digest: canary.share}
+
+
+def _targets(config: GatewayConfig) -> dict[str, Target]:
+    """What presets and routes ask for, by name."""
+    routes = {f"route {name}": value for name, value in config.routing.routes.items()}
+    presets = {f"preset {name}": value for name, value in config.routing.presets.items()}
+    return {
+        name: target_from_setting(value)
+        for name, value in (routes | presets).items()
+        if value is not None
+    }

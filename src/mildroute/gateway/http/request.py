@@ -1,0 +1,628 @@
+"""Requests of clients over ASGI: bounded bodies, disconnects, JSON, forwarded headers, endpoints.
+
+Starlette matches paths; its ``Request``, ``Response`` and exception handlers are not used. See
+:class:`Endpoint` for what they would cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import ipaddress
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mildroute.exceptions import MildrouteError
+from mildroute.gateway.config import RequestLimits
+from mildroute.gateway.http.body import LARGE_BODY, decoder_for, shorten
+from mildroute.gateway.http.errors import APIError
+
+__all__ = [
+    "FORWARDED_TO_EXPERT",
+    "ClientDisconnect",
+    "Endpoint",
+    "Handler",
+    "Header",
+    "InFlightLimiter",
+    "Receive",
+    "Request",
+    "Scope",
+    "Send",
+    "check_local",
+    "check_site",
+    "forward_request_headers",
+    "forward_response_headers",
+    "is_local",
+    "parse_body",
+    "parse_json",
+    "shutting_down",
+]
+
+
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# As starlette.types has them; keys are made without Starlette installed.
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+# Name, in lower case, and value.
+Header = tuple[bytes, bytes]
+
+# Headers of a client that an expert gets.
+FORWARDED_TO_EXPERT = frozenset(
+    (
+        b"content-type",
+        b"accept",
+        b"openai-beta",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"x-request-id",
+        b"traceparent",
+        b"tracestate",
+    )
+)
+_FORWARDED_TO_CLIENT = frozenset(
+    (
+        b"content-type",
+        b"content-encoding",
+        b"cache-control",
+        b"retry-after",
+        b"x-request-id",
+        b"request-id",
+        b"openai-processing-ms",
+    )
+)
+_MAX_HEADER_VALUE = 8192
+_RATE_LIMIT_PREFIXES = (b"x-ratelimit-", b"ratelimit-", b"anthropic-ratelimit-")
+_is_unsafe = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
+_JSON_HEADERS = ((b"content-type", b"application/json"),)
+# Seconds that a request takes before its client is watched for a disconnect; most responses are
+# sent by then, and need no task.
+_UNWATCHED = 0.01
+
+
+def forward_request_headers(headers: Iterable[Header]) -> bytes:
+    r"""The lines of a client's headers that an expert gets.
+
+    Never its key, its cookies, its address or a value longer than 8 KiB.
+    """
+    kept = [
+        header
+        for header in headers
+        if header[0] in FORWARDED_TO_EXPERT
+        and len(header[1]) <= _MAX_HEADER_VALUE
+        and not _is_unsafe(header[1])
+    ]
+    lines = b"".join([b"%b: %b\r\n" % header for header in kept])
+    if any(name == b"content-type" for name, _ in kept):
+        return lines
+    return lines + b"content-type: application/json\r\n"
+
+
+def forward_response_headers(headers: Iterable[Header]) -> list[Header]:
+    """The headers of an expert that a client gets: content, rate limits and ids."""
+    return [
+        header
+        for header in headers
+        if (header[0] in _FORWARDED_TO_CLIENT or header[0].startswith(_RATE_LIMIT_PREFIXES))
+        and not _is_unsafe(header[1])
+    ]
+
+
+class ClientDisconnect(MildrouteError):  # noqa: N818 - Starlette's name
+    """The client disconnected, or does not read its response."""
+
+
+class Request:
+    """One request over ASGI.
+
+    Attributes:
+        is_disconnected: Whether the client disconnected while it was watched.
+        is_decided: Whether the request was decided, and is counted as such.
+        has_response: Whether the response has begun.
+        limiter: Counts it as in flight, or none ...
+        holder: ... with its client, and
+        held_bytes: ... so many bytes of its body.
+        is_shared: Whether other clients may want its place.
+    """
+
+    __slots__ = (
+        "_is_ending",
+        "_linger",
+        "_on_disconnect",
+        "_receive",
+        "_send",
+        "_task",
+        "_timer",
+        "_watcher",
+        "has_response",
+        "held_bytes",
+        "holder",
+        "is_decided",
+        "is_disconnected",
+        "is_shared",
+        "limiter",
+        "scope",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self.is_disconnected = False
+        self.has_response = False
+        self.is_decided = False
+        self.limiter: InFlightLimiter | None = None
+        self.holder: InFlightUsage | None = None
+        self.held_bytes = 0
+        self.is_shared = False
+        self._is_ending = False
+        self._linger = 0.0
+        self._on_disconnect: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def headers(self) -> list[Header]:
+        """Its headers, as they came."""
+        return self.scope["headers"]  # type: ignore[no-any-return]
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of a name, or none."""
+        for found, value in self.scope["headers"]:
+            if found == name:
+                return value  # type: ignore[no-any-return]
+        return None
+
+    @property
+    def error_path(self) -> str:
+        """The path whose clients know another shape of errors, or empty."""
+        return "messages" if "/v1/messages" in self.scope["path"] else ""
+
+    async def body(self, limits: RequestLimits) -> bytes | bytearray:
+        """The complete body; an APIError if it is too large or too slow."""
+        max_bytes = limits.max_body_bytes
+        length = self.header(b"content-length")
+        if length is not None and length.isdigit():
+            size = int(length[:20])
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            self._hold(size)
+        try:
+            async with asyncio.timeout(limits.body_timeout):
+                return await self._read_body(max_bytes)
+        except TimeoutError:
+            raise APIError(
+                408,
+                f"a request must be sent within {limits.body_timeout:g} seconds; send it again.",
+            ) from None
+
+    def _hold(self, size: int) -> None:
+        """Count bytes of the body that come now, or will."""
+        if self.limiter is not None and size > self.held_bytes:
+            self.limiter.hold_bytes(self, size - self.held_bytes)
+
+    async def _read_body(self, max_bytes: int) -> bytes | bytearray:
+        chunks: list[bytes] = []
+        # A large body is written to its place at once: the chunks of ten that arrive together
+        # would stay in the allocator's heap, and a body of 19 MB hold 1.9 times its size.
+        body = bytearray(self.held_bytes if self.held_bytes > LARGE_BODY else 0)
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect("the client went away while it sent its request.")
+            chunk: bytes = message.get("body", b"")
+            start = size
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            self._hold(size)
+            if body:
+                body[start:size] = chunk
+            else:
+                chunks.append(chunk)
+            if not message.get("more_body", False):
+                return body or (chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    async def json(self, limits: RequestLimits) -> dict[str, Any]:
+        """The JSON object of the body; an APIError if it is none."""
+        body = await self.body(limits)
+        return await parse_body(body, parse_json, body)
+
+    def watch_disconnect(self) -> None:
+        """Cancel the task of the request if its client disconnects before :meth:`unwatch`."""
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED, self._start_watcher)
+
+    def linger(self, seconds: float, on_disconnect: Callable[[], None]) -> None:
+        """From now on, cancel the task only so many seconds after a disconnect."""
+        self._linger = seconds
+        self._on_disconnect = on_disconnect
+
+    def disconnect(self) -> None:
+        """The client disconnected, or counts as such."""
+        self.is_disconnected = True
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+        if self._task is None:
+            return
+        if self._linger:
+            self._timer = asyncio.get_running_loop().call_later(self._linger, self._task.cancel)
+        else:
+            self._task.cancel()
+
+    def unwatch(self) -> None:
+        """Do not cancel it any more."""
+        self._is_ending = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def _start_watcher(self) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        # Servers send the same when a response has been sent to its end.
+        if not self._is_ending and not self.is_disconnected:
+            self.disconnect()
+
+    async def send_response(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """Send a complete response."""
+        self.has_response = True
+        self._is_ending = True
+        length = (b"content-length", b"%d" % len(body))
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def send_json(self, document: Any, status: int = 200) -> None:
+        """Send a response of JSON."""
+        await self.send_response(status, _JSON_HEADERS, json.dumps(document).encode())
+
+    async def send_error(self, error: APIError, headers: Sequence[Header] = ()) -> None:
+        """Send an error."""
+        body = error.body(self.error_path)
+        await self.send_response(error.status, [*error.headers(), *headers], body)
+
+    async def start_stream(self, status: int, headers: Sequence[Header]) -> None:
+        """Begin a response that is streamed."""
+        self.has_response = True
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": list(headers)}
+        )
+
+    async def send_chunk(self, data: bytes, timeout: float, *, is_last: bool = False) -> None:
+        """Send a chunk; a client that does not read for so many seconds counts as disconnected."""
+        self._is_ending = self._is_ending or is_last
+        try:
+            async with asyncio.timeout(timeout):
+                await self._send(
+                    {"type": "http.response.body", "body": data, "more_body": not is_last}
+                )
+        except TimeoutError:
+            raise ClientDisconnect("the client does not read its answer.") from None
+
+
+# Requests of browsers. A website that a user visits can make the browser send requests to a
+# gateway on the same machine, which would let them in if it asks for no keys.
+
+
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _has_loopback_host(request: Request) -> bool:
+    """Whether the client calls the gateway by a loopback name: no other website can have one."""
+    found = _HOST.fullmatch((request.header(b"host") or b"").decode("latin-1"))
+    return found is not None and _is_loopback((found[1] or found[2]).lower())
+
+
+def _is_from_loopback(request: Request) -> bool:
+    client = request.scope.get("client")
+    return client is not None and _is_loopback(client[0])
+
+
+def is_local(request: Request) -> bool:
+    """Whether a request comes from this machine, and for this machine."""
+    return _is_from_loopback(request) and _has_loopback_host(request)
+
+
+def check_local(request: Request) -> None:
+    """Refuse a request from this machine that is meant for another host, or comes from a website.
+
+    For a gateway without keys that only this machine can reach. A website whose name was made to
+    point at the gateway's address (DNS rebinding) calls it under that name, and a script may set
+    any header but ``Host`` and ``Origin``, so these two decide whatever the others say.
+    """
+    if not _is_from_loopback(request):
+        return
+    origin = request.header(b"origin")
+    host = request.header(b"host") or b""
+    is_own = origin is None or origin.partition(b"://")[2].lower() == host.lower()
+    if not (_has_loopback_host(request) and is_own):
+        raise _cross_site()
+
+
+def check_site(request: Request) -> None:
+    """Refuse a request that a browser sends for another website, which has no key."""
+    if request.header(b"sec-fetch-site") == b"cross-site":
+        raise _cross_site()
+
+
+def _cross_site() -> APIError:
+    return APIError(
+        403,
+        "a gateway without client keys takes requests for localhost alone, and none of other"
+        " websites; give it keys.",
+        code="cross_site",
+    )
+
+
+def shutting_down() -> APIError:
+    """What a client is told whose request outlasts the drain."""
+    return APIError(503, "the gateway is shutting down; send the request again.", retry_after=1.0)
+
+
+def _too_large(max_bytes: int) -> APIError:
+    return APIError(413, f"a request must have at most {max_bytes:,} bytes; send a smaller one.")
+
+
+async def parse_body(body: bytes | bytearray, parse: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that parses a body; if it is large, in a thread of its own.
+
+    One large body is parsed at a time: what that takes of memory is taken once.
+    """
+    if len(body) <= LARGE_BODY:
+        return parse(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(
+        _parser(), _without_collector, parse, *arguments
+    )
+
+
+def _without_collector(parse: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that makes many objects, none of them garbage.
+
+    The collector walks through them again and again, and takes four times as long as the decoder.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return parse(*arguments)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@functools.cache
+def _parser() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="mildroute-parser")
+
+
+def parse_json(body: bytes | bytearray) -> dict[str, Any]:
+    """The JSON object in a body; an APIError if it is none.
+
+    Long strings of a large body lack their middles, as ``shorten`` leaves them.
+    """
+    try:
+        text = shorten(body).data.decode()
+        document = decoder_for(text).decode(text)
+    except (ValueError, RecursionError):
+        raise APIError(400, "the body must be JSON in UTF-8; see /openapi.json.") from None
+    if not isinstance(document, dict):
+        raise APIError(
+            400, "the body must be a JSON object, got something else; see /openapi.json."
+        )
+    return document
+
+
+# Handles one request.
+Handler = Callable[[Request], Awaitable[None]]
+
+
+class InFlightUsage:
+    """What one client has in flight."""
+
+    __slots__ = ("body_bytes", "in_flight")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.body_bytes = 0
+
+
+class InFlightLimiter:
+    """Counts requests in flight and the bytes of their bodies, in total and of each client.
+
+    If clients share the gateway, none of them holds more places, or bytes, than are free: one
+    alone gets half of them, two a third each, and so on, and a newcomer finds as much as each of
+    the others has. (Dynamic thresholds of Choudhury and Hahne, with factor 1: one
+    comparison a request, and no count of active clients.) Without shares one key took 256 of 256
+    places, and all others got a 503.
+
+    Args:
+        max_in_flight: Requests at the same time.
+        max_bytes: Of their bodies.
+
+    Attributes:
+        is_draining: Whether the gateway is about to stop; it still serves, but should get no new
+            requests.
+    """
+
+    def __init__(self, max_in_flight: int, max_bytes: int) -> None:
+        self._max_in_flight = max_in_flight
+        self._max_bytes = max_bytes
+        self._holders: dict[str, InFlightUsage] = {}
+        self.in_flight = 0
+        self.body_bytes = 0
+        self.is_draining = False
+
+    def acquire(self, request: Request) -> None:
+        """Count one more; an APIError if there are too many."""
+        if self.in_flight >= self._max_in_flight:
+            raise APIError(
+                503,
+                "too many requests are in flight; retry later.",
+                code="overloaded",
+                retry_after=1.0,
+            )
+        self.in_flight += 1
+        request.limiter = self
+
+    def assign(self, request: Request, client: str, *, is_shared: bool) -> None:
+        """Count a request that was acquired as its client's; an APIError if that has too many.
+
+        Args:
+            request: Of the client.
+            client: Its name.
+            is_shared: Whether there are other clients.
+        """
+        holder = self._holders.get(client)
+        if holder is None:
+            holder = self._holders[client] = InFlightUsage()
+        if is_shared and holder.in_flight > self._max_in_flight - self.in_flight:
+            raise _too_many("it holds its share of places")
+        request.is_shared = is_shared
+        request.holder = holder
+        holder.in_flight += 1
+
+    def hold_bytes(self, request: Request, size: int) -> None:
+        """Count bytes of a body, before they are read; an APIError if there are too many."""
+        free = self._max_bytes - self.body_bytes - size
+        if free < 0:
+            raise APIError(
+                503,
+                "the requests in flight hold too many bytes; retry later, or send less.",
+                code="overloaded",
+                retry_after=1.0,
+            )
+        holder = request.holder
+        if request.is_shared and holder is not None and holder.body_bytes > free:
+            raise _too_many("it holds its share of bytes")
+        self.body_bytes += size
+        request.held_bytes += size
+        if holder is not None:
+            holder.body_bytes += size
+
+    def release(self, request: Request) -> None:
+        """A request that was acquired has ended."""
+        self.in_flight -= 1
+        self.body_bytes -= request.held_bytes
+        if request.holder is not None:
+            request.holder.in_flight -= 1
+            request.holder.body_bytes -= request.held_bytes
+
+
+def _too_many(rule: str) -> APIError:
+    return APIError(
+        429,
+        f"this key has too many requests in flight ({rule}); wait for them, and retry.",
+        retry_after=1.0,
+    )
+
+
+class Endpoint:
+    """An ASGI application for one path.
+
+    It does what Starlette's ``Request``, ``Response`` and ``ExceptionMiddleware`` do, with a
+    bounded body and a watch for disconnects, which those lack. Microseconds of processor time to
+    receive a body and send it back: 18 here, 30 to 35 by a Starlette route, 40 to 48 by a Starlette
+    application with exception handlers. ``benchmarks/speed/gateway.py`` measures it again.
+
+    Args:
+        handlers: By method.
+        limiter: Counts requests, or none for paths that must respond even if there are too many.
+        on_rejection: Gets status and code of each request that is rejected before a decision.
+    """
+
+    def __init__(
+        self,
+        handlers: dict[str, Handler],
+        limiter: InFlightLimiter | None,
+        on_rejection: Callable[[int, str | None], None],
+    ) -> None:
+        self._handlers = dict(handlers)
+        self._limiter = limiter
+        self._on_rejection = on_rejection
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+        self.methods = tuple(self._handlers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, whatever happens."""
+        request = Request(scope, receive, send)
+        try:
+            await self._handle(request)
+        except APIError as error:
+            await self._reject(request, error)
+        except ClientDisconnect:
+            pass
+        except asyncio.CancelledError:
+            # uvicorn cancels what is left when the drain has ended, would print a traceback for
+            # each and send a status 500.
+            await self._reject(request, shutting_down())
+        except Exception as error:  # noqa: BLE001 - the last line of defense: a client must not see what went wrong inside
+            # Neither the text of the error nor its frames: they may quote the request.
+            _LOG.error(
+                "%s %s failed: %s in %s",
+                scope["method"],
+                scope["path"],
+                type(error).__name__,
+                _place(error),
+            )
+            await self._reject(
+                request,
+                APIError(500, "the gateway failed; its operator can find the reason in its log."),
+            )
+
+    async def _handle(self, request: Request) -> None:
+        handler = self._handlers.get(request.scope["method"])
+        if handler is None:
+            methods = ", ".join(self.methods)
+            error = APIError(405, f"this path takes {methods}, got another method.")
+            await self._reject(request, error, [(b"allow", methods.encode())])
+            return
+        if self._limiter is None:
+            await handler(request)
+            return
+        self._limiter.acquire(request)
+        try:
+            await handler(request)
+        finally:
+            self._limiter.release(request)
+
+    async def _reject(
+        self, request: Request, error: APIError, headers: Sequence[Header] = ()
+    ) -> None:
+        """A response that has begun cannot become another one; the server cuts it off."""
+        if not request.is_decided:
+            self._on_rejection(error.status, error.code)
+        if not request.has_response:
+            await request.send_error(error, headers)
+
+
+def _place(error: Exception) -> str:
+    """File and line at which it was raised."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return (
+        "nowhere" if frames is None else f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}"
+    )

@@ -1,0 +1,286 @@
+"""Scores of answers: feedback from clients, and samples, in which a judge scores all experts.
+
+Each is one line, in the folders ``feedback`` and ``samples`` of the log's folder.
+
+A decision may be in the log of another replica, so ids are not looked up; the id itself shows
+whether a gateway of this log created it. If a decision has several scores, the last one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mildroute._jsonl import JsonlWriter, log_part, read_rows
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.gateway.config import DecisionLogConfig
+from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE
+
+__all__ = [
+    "FEEDBACK",
+    "SAMPLES",
+    "DecisionIds",
+    "FeedbackLog",
+    "SampleLog",
+    "SampleSummary",
+    "has_enough_samples",
+    "read_feedback",
+    "read_samples",
+    "summarize_samples",
+]
+
+
+# Folder of the feedback within that of the log.
+FEEDBACK = "feedback"
+# Folder of the samples.
+SAMPLES = "samples"
+
+_LONGEST_ID, _LONGEST_DETAIL = 128, 2000
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class DecisionIds:
+    """Creates ids of decisions, and recognizes those that were created with the same key.
+
+    Args:
+        key: At most 32 bytes.
+
+    Example:
+        >>> ids = DecisionIds(b"secret")
+        >>> ids.has_made(ids.new()), ids.has_made("0" * 32)
+        (True, False)
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of(cls, folder: Path) -> DecisionIds:
+        """Use the key of a log's folder or, if none can be written, one of this process."""
+        key, path = os.urandom(16), folder / ".decision-ids"
+        beside = folder / f".{key.hex()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            beside.touch(mode=0o600)
+            beside.write_bytes(key)
+            # One of the processes that start at once is first.
+            with contextlib.suppress(FileExistsError):
+                os.link(beside, path)
+            key = path.read_bytes()[: hashlib.blake2s.MAX_KEY_SIZE]
+        except OSError:
+            pass
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+        return cls(key)
+
+    def new(self) -> str:
+        """Create a unique id for a decision."""
+        head = os.urandom(12).hex()
+        return head + self._seal(head)
+
+    def has_made(self, decision_id: str) -> bool:
+        """Return whether this key created an id."""
+        return hmac.compare_digest(self._seal(decision_id[:24]), decision_id[24:])
+
+    def _seal(self, head: str) -> str:
+        return hashlib.blake2s(head.encode(), digest_size=4, key=self._key).hexdigest()
+
+
+class FeedbackLog:
+    """Writes scores of decisions.
+
+    Args:
+        clock: Seconds since 1970.
+
+    Attributes:
+        ids: Creates the ids of decisions of this log.
+    """
+
+    def __init__(self, config: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
+        if config.folder is None:
+            raise ArgumentError(
+                "feedback needs the folder of the log, got none; name one under log."
+            )
+        self.ids = DecisionIds.of(config.folder)
+        self._files = JsonlWriter(config.folder / FEEDBACK, config.rows_per_file)
+        self._clock = clock
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written."""
+        return self._files.lost
+
+    def write(self, decision_id: Any, score: Any, client: str, detail: Any = None) -> bool:
+        """Append one entry; a client's mistake raises ``ArgumentError``.
+
+        Args:
+            decision_id: Value of the header ``x-mildroute-decision-id``.
+            score: From 0, useless, to 1, perfect.
+            client: Name of the client's key.
+            detail: Comment on the score, or none; at most 2,000 characters.
+
+        Returns:
+            Whether it was written; false if the disk is full or missing.
+        """
+        row = {
+            "decision_id": _checked_id(decision_id),
+            "score": _checked_score(score),
+            "time": self._clock(),
+            "key": client,
+        }
+        line = _encoded(row | {"detail": _checked_detail(detail)})
+        return self._files.append(line.encode("utf-8", "replace")) is not None
+
+    def close(self) -> None:
+        """End the file."""
+        self._files.close()
+
+
+def read_feedback(folder: str | Path) -> dict[str, float]:
+    """Return the score of each decision that has one: the last one given."""
+    last: dict[str, tuple[float, float]] = {}
+    for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
+        given = (row["time"], row["score"])
+        if not all(isinstance(value, (int, float)) for value in given) or not 0 <= given[1] <= 1:
+            raise TableError(
+                f"feedback must have a time and a score from 0 to 1, got {given!r:.80} of decision"
+                f" {row['decision_id']!r:.60}; remove the line from {str(folder)!r}."
+            )
+        if row["decision_id"] not in last or given[0] >= last[row["decision_id"]][0]:
+            last[row["decision_id"]] = given
+    return {name: score for name, (_, score) in last.items()}
+
+
+def _checked_id(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= _LONGEST_ID
+        or not value.isascii()
+        or not value.isprintable()
+    ):
+        raise ArgumentError(
+            "decision_id must be the text of the header x-mildroute-decision-id, got"
+            f" {value!r:.60}."
+        )
+    return value
+
+
+def _checked_score(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ArgumentError(
+            f"score must be a number from 0 to 1, got {value!r:.60}; divide by the largest score."
+        )
+    return float(value)
+
+
+def _checked_detail(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) > _LONGEST_DETAIL):
+        raise ArgumentError(
+            f"detail must be a text of at most {_LONGEST_DETAIL:,} characters; shorten it."
+        )
+    return value
+
+
+# Samples: requests that were sent to the other experts, too, with the scores of all answers.
+
+
+class SampleLog:
+    """Writes samples; their answers only if texts are logged.
+
+    Args:
+        config: Of the decision log, with a folder.
+
+    Attributes:
+        folder: Of the log.
+    """
+
+    def __init__(self, config: DecisionLogConfig) -> None:
+        if config.folder is None:
+            raise ArgumentError("samples need the folder of the log, got none; name one under log.")
+        self.folder = config.folder
+        self._files = JsonlWriter(config.folder / SAMPLES, config.rows_per_file)
+        self._log_prompts = config.log_prompts
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written."""
+        return self._files.lost
+
+    def write(self, row: Mapping[str, Any], answers: Sequence[str | None]) -> None:
+        """Append one entry, with the answers if they may be kept."""
+        kept = {"answers": list(answers)} if self._log_prompts else {}
+        self._files.append(_encoded({**row, **kept}).encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """End the file."""
+        self._files.close()
+
+
+def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """Read the samples of a log, each once: shipped rows may be stored twice."""
+    seen: set[str] = set()
+    for row in read_rows(log_part(folder, SAMPLES)):
+        if row["decision_id"] not in seen:
+            seen.add(row["decision_id"])
+            yield row
+
+
+def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
+    """Return whether enough samples have a score of each expert to fit a router."""
+    full = 0
+    for row in read_samples(folder):
+        scores = dict(zip(row["experts"], row["scores"], strict=True))
+        full += all(scores.get(name) is not None for name in experts)
+        if full >= FEWEST_TO_PROMISE:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class SampleSummary:
+    """Number of samples and of scores.
+
+    Args:
+        full: Samples with a score of every expert that was ever sampled.
+        scores: Number of scores of each expert.
+    """
+
+    rows: int
+    full: int
+    scores: Mapping[str, int]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a router can be fitted on them."""
+        return self.full >= FEWEST_TO_PROMISE
+
+    def __str__(self) -> str:
+        """Describe it in a sentence, with what is missing for a fit."""
+        told = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
+        if self.is_enough:
+            return f"{told}: enough to fit a router"
+        rare = min(self.scores, key=lambda name: self.scores[name], default="")
+        few = f", and {rare} has {self.scores[rare]:,} scores" if rare else ""
+        return f"{told}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample on"
+
+
+def summarize_samples(rows: Iterable[Mapping[str, Any]]) -> SampleSummary:
+    """Count samples and the scores of each expert."""
+    scored = [
+        {name: score is not None for name, score in zip(row["experts"], row["scores"], strict=True)}
+        for row in rows
+    ]
+    counts: Counter[str] = Counter({name: 0 for row in scored for name in row})
+    counts.update(name for row in scored for name, has_score in row.items() if has_score)
+    full = sum(all(row.get(name) for name in counts) for row in scored)
+    return SampleSummary(len(scored), full, dict(counts))

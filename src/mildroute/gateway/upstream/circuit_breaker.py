@@ -1,0 +1,252 @@
+"""Circuit breaker for one expert, and the budget of retries for all.
+
+A circuit opens after repeated failures and probes with one call after a cooldown.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from mildroute.gateway.config import CircuitBreakerConfig
+
+__all__ = ["CircuitBreaker", "RetryBudget", "State"]
+
+
+# Calls go through; none does; one call, the probe, may go or is on its way.
+State = Literal["closed", "open", "half-open"]
+
+_PANES = 10
+# Finagle's figures: a fifth of the requests of the last ten seconds, and a few in any case.
+_RETRY_WINDOW = 10.0
+_RETRY_RATE = 0.2
+_MIN_RETRIES = 10
+
+
+class CircuitBreaker:
+    """Circuit breaker for one expert: opens after repeated failures, probes after a cooldown.
+
+    It opens after some failures in a row, or when too large a fraction of the calls of a sliding
+    window failed. After a cooldown it lets one call through, the probe: if that succeeds the
+    circuit closes, if it fails the cooldown is doubled. A cooldown is shortened by up to a half at
+    random, so that many gateways do not probe at the same moment.
+
+    Every call that was let through must end in one of :meth:`record_success`,
+    :meth:`record_failure` and :meth:`release`; record the success when the first byte of the
+    response is there and not when a long response has ended. A probe that is never reported is
+    given up after the longest cooldown. All three take the moment at which the call started: a call
+    that had started before the circuit opened tells nothing new, and is not counted. For use in one
+    thread.
+
+    Args:
+        config: When it opens, and for how long.
+        clock: Seconds that only grow.
+        random: A number from 0 to 1, evenly spread.
+        on_change: Called with the new state after each change, or none.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_consecutive_failures",
+        "_cooldown",
+        "_last_failed",
+        "_on_change",
+        "_opened_at",
+        "_probe_at",
+        "_probe_expires_at",
+        "_random",
+        "_state",
+        "_window",
+    )
+
+    def __init__(
+        self,
+        config: CircuitBreakerConfig,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
+        on_change: Callable[[State], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._on_change = on_change
+        self._clock = clock
+        self._random = random
+        self._state: State = "closed"
+        self._consecutive_failures = 0
+        # The request whose failure was counted last.
+        self._last_failed: int | None = None
+        self._cooldown = config.cooldown
+        self._opened_at = -math.inf
+        self._probe_at = -math.inf
+        self._probe_expires_at = -math.inf
+        self._window = _Window(config.window)
+
+    @property
+    def state(self) -> State:
+        """``"closed"``, ``"open"`` or ``"half-open"``.
+
+        It is the state that a call would meet now, even if there was no call for long.
+        """
+        return (
+            "half-open"
+            if self._state == "open" and self._clock() >= self._probe_at
+            else self._state
+        )
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a call may be let through: until the next probe, or for its result."""
+        if self._state == "closed":
+            return 0.0
+        return max(self._probe_at - self._clock(), 0.0) if self._state == "open" else 1.0
+
+    def allows_call(self) -> bool:
+        """Whether a call would be let through now; changes nothing."""
+        if self._state == "closed":
+            return True
+        now = self._clock()
+        return now >= self._probe_at if self._state == "open" else now >= self._probe_expires_at
+
+    def try_acquire(self) -> bool:
+        """Let a call through, as the probe if it is time for one; false if the circuit is open."""
+        if self._state == "closed":
+            return True
+        if not self.allows_call():
+            return False
+        self._change("half-open")
+        self._probe_expires_at = self._clock() + self._config.max_cooldown
+        return True
+
+    def record_success(self, started: float | None = None) -> None:
+        """The expert responded.
+
+        Closes the circuit, also after a call that was made although it was open.
+        """
+        if self._is_stale(started):
+            return
+        self._consecutive_failures = 0
+        if self._state == "closed":
+            self._window.count(self._clock(), failures=0)
+        else:
+            self._cooldown = self._config.cooldown
+            self._window = _Window(self._config.window)
+            self._change("closed")
+
+    def record_failure(self, started: float | None = None, request: int | None = None) -> None:
+        """Record that the expert did not respond, or with an error of its own.
+
+        Args:
+            started: When the call began.
+            request: Number of the request, whose attempts one after the other count once: what is
+                wrong with it must not take the expert from all others.
+        """
+        config = self._config
+        if self._is_stale(started) or self._state == "open":
+            return
+        if self._state == "half-open":
+            self._open(min(self._cooldown * 2.0, config.max_cooldown))
+            return
+        if request is not None and request == self._last_failed:
+            return
+        is_first = self._consecutive_failures == 0
+        self._last_failed = request
+        self._consecutive_failures += 1
+        self._window.count(self._clock(), failures=1)
+        if is_first and request is not None:
+            return
+        if self._consecutive_failures >= config.consecutive_failures or self._window.exceeds(
+            config.failure_rate, config.min_calls
+        ):
+            self._open(min(config.cooldown, config.max_cooldown))
+
+    def release(self, started: float | None = None) -> None:
+        """The call was cancelled and tells nothing; another one may be the probe."""
+        if self._state == "half-open" and not self._is_stale(started):
+            self._probe_expires_at = self._clock()
+
+    def _open(self, cooldown: float) -> None:
+        self._cooldown = cooldown
+        self._consecutive_failures = 0
+        self._opened_at = self._clock()
+        self._probe_at = self._opened_at + cooldown * (1.0 - self._random() / 2.0)
+        self._change("open")
+
+    def _change(self, state: State) -> None:
+        is_new = state != self._state
+        self._state = state
+        if is_new and self._on_change is not None:
+            self._on_change(state)
+
+    def _is_stale(self, started: float | None) -> bool:
+        return started is not None and started < self._opened_at
+
+
+class RetryBudget:
+    """Bounds retries to a fraction of recent requests, as Finagle and Envoy do.
+
+    Without it retries would multiply the load of experts that fail under their load.
+    """
+
+    __slots__ = ("_clock", "_window")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._window = _Window(_RETRY_WINDOW)
+
+    def count_request(self) -> None:
+        """Count a request, not its retries."""
+        self._window.count(self._clock(), failures=0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is one retry left."""
+        requests = self._window.calls - self._window.failures
+        return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
+
+    def try_spend(self) -> bool:
+        """Take one retry; false if there were too many."""
+        if not self.has_room:
+            return False
+        self._window.count(self._clock(), failures=1)
+        return True
+
+
+class _Window:
+    """Calls and failures of the last seconds, in a ring of panes.
+
+    Old ones leave a pane at a time.
+    """
+
+    __slots__ = ("_calls", "_failures", "_newest", "_width", "calls", "failures")
+
+    def __init__(self, seconds: float) -> None:
+        self._width = seconds / _PANES
+        self._calls = [0] * _PANES
+        self._failures = [0] * _PANES
+        self._newest = 0
+        self.calls = 0
+        self.failures = 0
+
+    def count(self, now: float, failures: int) -> None:
+        pane = int(now / self._width)
+        if pane != self._newest:
+            self._advance(pane)
+        place = pane % _PANES
+        self._calls[place] += 1
+        self._failures[place] += failures
+        self.calls += 1
+        self.failures += failures
+
+    def exceeds(self, failure_rate: float, min_calls: int) -> bool:
+        return self.calls >= min_calls and self.failures >= failure_rate * self.calls
+
+    def _advance(self, pane: int) -> None:
+        for old in range(max(self._newest + 1, pane - _PANES + 1), pane + 1):
+            place = old % _PANES
+            self.calls -= self._calls[place]
+            self.failures -= self._failures[place]
+            self._calls[place] = self._failures[place] = 0
+        self._newest = pane

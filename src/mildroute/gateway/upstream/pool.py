@@ -1,0 +1,415 @@
+"""The pool of experts that the gateway can call: prices, status, circuit breakers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from mildroute._yaml import nearest
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.config import ExpertFile, ExpertSpec
+from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.observability.logs import log_event
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.observability.tracing import OPERATIONS, CallTarget
+from mildroute.gateway.upstream.circuit_breaker import CircuitBreaker, State
+from mildroute.gateway.upstream.client import AnthropicClient, LiteLLMClient, UpstreamClient
+
+__all__ = [
+    "CALLABLE_KINDS",
+    "SAFE_IN_HEADER",
+    "ExpertPool",
+    "ExpertStatus",
+    "PoolChange",
+    "UpstreamExpert",
+    "check_prices",
+]
+
+
+# Kinds of experts that the gateway can call.
+CALLABLE_KINDS: Mapping[str, type[UpstreamClient]] = {
+    "openai": UpstreamClient,
+    "anthropic": AnthropicClient,
+    "litellm": LiteLLMClient,
+}
+_LOG = logging.getLogger(__name__)
+_CIRCUIT_EVENTS = {
+    "open": (logging.WARNING, "circuit opened"),
+    "half-open": (logging.INFO, "circuit half-open"),
+    "closed": (logging.INFO, "circuit closed"),
+}
+_FIRST_COOLDOWN = 1.0
+_MAX_COOLDOWN = 60.0
+# What the API of a kind has not. "messages" is a request of an Anthropic client that cannot be
+# translated.
+_UNSERVED_PATHS = {
+    "anthropic": frozenset(("completions", "responses", "embeddings")),
+    "openai": frozenset(("messages",)),
+    "litellm": frozenset(("messages", "responses")),
+}
+
+
+class Charge(NamedTuple):
+    """What a request takes, or may take at most."""
+
+    dollars: float = 0.0
+    tokens: float = 0.0
+
+
+_NOTHING = Charge()
+# Tokens that no expert takes.
+_MAX_CONTEXT = 1 << 32
+SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
+
+
+@dataclass(frozen=True)
+class ExpertStatus:
+    """One expert at the moment of a decision.
+
+    Args:
+        is_available: Whether its circuit lets calls through.
+        has_capacity: Whether it would get a call soon, and is not rate limited.
+        context: Tokens that it can take, request and response together, or none if unknown.
+        capabilities: What it can do; none if its file does not say, which counts as everything.
+        unserved_paths: Paths that its API has not.
+    """
+
+    is_available: bool = True
+    has_capacity: bool = True
+    context: int | None = None
+    capabilities: frozenset[str] | None = None
+    unserved_paths: frozenset[str] = frozenset()
+
+
+class UpstreamExpert:
+    """An expert of experts.yaml.
+
+    An expert that is rate limited (429) gets no call until the time that it names is over, or for
+    1, 2, 4, ... up to 60 seconds if it names none. A 429 is no failure: the expert is well, and an
+    open circuit would keep it away for longer than it asks for.
+
+    Attributes:
+        spec: What the file says of it.
+        client: Calls it, or none for a kind that the gateway cannot call.
+        header: Its name as the value of a header.
+        context: Tokens that it can take, request and response together, or none if unknown.
+        targets: What calls of each path are for, for metrics and traces.
+    """
+
+    def __init__(
+        self,
+        spec: ExpertSpec,
+        config: GatewayConfig,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: GatewayMetrics | None = None,
+    ) -> None:
+        self.name = spec.name
+        self.spec = spec
+        self.header = quote(spec.name, safe=SAFE_IN_HEADER).encode()
+        self.client: UpstreamClient | None = None
+        if spec.kind in CALLABLE_KINDS:
+            self.client = CALLABLE_KINDS[spec.kind](
+                spec,
+                connect_timeout=config.failover.connect_timeout,
+                max_calls=config.limits.max_in_flight,
+                metrics=metrics,
+            )
+        self.targets = {
+            path: CallTarget() if self.client is None else self.client.target(operation)
+            for path, operation in OPERATIONS.items()
+        }
+        self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._report_circuit)
+        self.context: int | None = spec.settings.get("context")
+        self._price = spec.price
+        self._per_answer = spec.per_answer or 0.0
+        self._clock = clock
+        self._limited_until = 0.0
+        self._rate_limits = 0
+        self._statuses = _statuses(spec)
+        self._max_tokens = spec.settings.get("context") or _MAX_CONTEXT
+
+    def status(self) -> ExpertStatus:
+        """Its status now."""
+        has_capacity = self.client is None or (
+            self.client.has_capacity
+            and (not self._limited_until or self._clock() >= self._limited_until)
+        )
+        return self._statuses[self.breaker.allows_call(), has_capacity]
+
+    def cost(
+        self, tokens_in: int, tokens_out: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> float:
+        """Dollars of a response."""
+        if self._price is None:
+            return self._per_answer
+        cost = self._price.cost(tokens_in, tokens_out, cached_tokens, written_tokens)
+        return float(cost) + self._per_answer
+
+    def max_charge(self, parsed: ParsedRequest, max_output_tokens: int) -> Charge:
+        """The most that a request can take here.
+
+        Args:
+            parsed: The request.
+            max_output_tokens: Of a response if the request names no most.
+        """
+        tokens_out = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
+        tokens_out = min(tokens_out, self._max_tokens) * parsed.choices
+        if parsed.path == "embeddings":
+            tokens_out = 0
+        tokens_in = parsed.tokens_in
+        # All of it may be written to the provider's prompt cache, which may cost more.
+        written = self.cost(tokens_in, tokens_out, written_tokens=tokens_in)
+        cost = max(self.cost(tokens_in, tokens_out), written)
+        return Charge(cost, parsed.tokens_in + tokens_out)
+
+    def _report_circuit(self, state: State) -> None:
+        seconds = self.breaker.retry_after if state == "open" else None
+        log_event(_LOG, *_CIRCUIT_EVENTS[state], expert=self.name, retry_after=seconds)
+
+    @property
+    def has_price(self) -> bool:
+        """Whether experts.yaml says what it charges."""
+        return self._price is not None or self.spec.per_answer is not None
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether it may be asked for log-probabilities."""
+        return self.client is not None and self.client.has_logprobs
+
+    @property
+    def list_price(self) -> float:
+        """Dollars of a million tokens in and out, to find the most expensive."""
+        return self.cost(1_000_000, 1_000_000)
+
+    def close(self) -> None:
+        """Close its idle connections; those in use end with their responses."""
+        if self.client is not None:
+            self.client.close()
+
+    def record_success(self, started: float) -> None:
+        """It responded to a call that began then."""
+        self._rate_limits = 0
+        self._limited_until = 0.0
+        self.breaker.record_success(started)
+
+    def record_failure(self, started: float, request: int | None = None) -> None:
+        """It did not respond, or with an error of its own."""
+        self.breaker.record_failure(started, request)
+
+    def release(self, started: float) -> None:
+        """A call was cancelled, and tells nothing."""
+        self.breaker.release(started)
+
+    def record_rate_limit(self, started: float, retry_after: float | None) -> float:
+        """It is rate limited; gives the seconds for which it gets no call."""
+        self._rate_limits += 1
+        cooldown = (
+            min(_FIRST_COOLDOWN * 2.0 ** min(self._rate_limits - 1, 10), _MAX_COOLDOWN)
+            if retry_after is None
+            else min(retry_after, _MAX_COOLDOWN)
+        )
+        self.cool_down(cooldown)
+        self.breaker.release(started)
+        return cooldown
+
+    def cool_down(self, seconds: float) -> None:
+        """Give it no call for so long."""
+        self._limited_until = max(self._limited_until, self._clock() + seconds)
+
+
+def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
+    """Every status that an expert can have, made once."""
+    known = spec.settings.get("capabilities")
+    capabilities = None if known is None else frozenset(known)
+    context = spec.settings.get("context")
+    unserved = _UNSERVED_PATHS.get(spec.kind, frozenset())
+    pairs = [(available, capacity) for available in (True, False) for capacity in (True, False)]
+    return {pair: ExpertStatus(*pair, context, capabilities, unserved) for pair in pairs}
+
+
+class PoolChange(NamedTuple):
+    """Experts that are ready to take the place of those before.
+
+    Args:
+        experts: All of them, by name.
+        baseline: The expert that savings are counted against, or none.
+    """
+
+    experts: dict[str, UpstreamExpert]
+    baseline: UpstreamExpert | None
+
+
+class ExpertPool:
+    """The experts of experts.yaml, in its order: the only ones that are ever called.
+
+    Attributes:
+        path: The file.
+        experts: All of them, by name.
+        callable: Those that the gateway can call.
+        baseline: The expert that savings are counted against, or none.
+    """
+
+    def __init__(
+        self,
+        file: ExpertFile,
+        config: GatewayConfig,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: GatewayMetrics | None = None,
+    ) -> None:
+        self.path: Path = file.path
+        self._config = config
+        self._clock = clock
+        self._metrics = metrics
+        self._failover = config.failover
+        self._max_output_tokens = config.limits.max_output_tokens
+        self.experts: dict[str, UpstreamExpert] = {}
+        self._retired: dict[str, UpstreamExpert] = {}
+        self.install(self.prepare(file))
+
+    def prepare(self, file: ExpertFile) -> PoolChange:
+        """Check a file as a whole and build its experts; an ArgumentError if it is invalid.
+
+        An expert of which the file says what it said before stays the same object, with its
+        connections, its circuit and its calls.
+        """
+        experts = {spec.name: self._expert_of(spec) for spec in file.experts}
+        _check_routes(self._config, experts)
+        if self._config.routing.default is not None:
+            file.expert(self._config.routing.default)
+        baseline = self._config.baseline or file.baseline
+        if baseline is not None and baseline not in experts:
+            raise ArgumentError(
+                f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
+                f" {nearest(baseline, [*experts])}"
+            )
+        prices = {name: one.list_price for name, one in experts.items() if one.client is not None}
+        most_expensive = max(prices, key=lambda name: prices[name], default="")
+        return PoolChange(experts, experts.get(baseline or most_expensive))
+
+    def install(self, change: PoolChange) -> None:
+        """Take other experts from now on.
+
+        Those that are gone, or changed, finish the calls that they have, and their connections are
+        closed.
+        """
+        before = self.experts
+        # Others hold these mappings while they wait, so they are replaced and never changed.
+        self.experts = change.experts
+        self.callable = {
+            name: expert for name, expert in self.experts.items() if expert.client is not None
+        }
+        self.baseline = change.baseline
+        for name, expert in before.items():
+            if self.experts.get(name) is not expert:
+                self._retired[name] = expert
+                expert.close()
+        if self._metrics is not None:
+            baseline = "" if self.baseline is None else self.baseline.name
+            self._metrics.set_experts(sorted(self.experts), baseline)
+
+    def find(self, name: str) -> UpstreamExpert:
+        """The expert of a decision, which may have been removed from the file since."""
+        return self.experts.get(name) or self._retired[name]
+
+    def _expert_of(self, spec: ExpertSpec) -> UpstreamExpert:
+        old = self.experts.get(spec.name)
+        if old is not None and (old.spec.kind, old.spec.settings) == (spec.kind, spec.settings):
+            return old
+        return UpstreamExpert(spec, self._config, self._clock, self._metrics)
+
+    def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
+        """The most that a request can take with the experts of a decision.
+
+        Hedged calls are paid for all of them; else the most expensive one that may be called.
+        """
+        names = order[: self._failover.max_attempts]
+        charges = [self.find(name).max_charge(parsed, self._max_output_tokens) for name in names]
+        combine = sum if self._failover.hedge_delay is not None else max
+        dollars, tokens = zip(_NOTHING, *charges, strict=True)
+        return Charge(combine(dollars), combine(tokens))
+
+    def max_charge_of_look(
+        self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
+    ) -> Charge:
+        """The most that a request can take whose answers are looked at.
+
+        All experts that are asked, and the most expensive others that may follow.
+        """
+        charges = {
+            name: self.find(name).max_charge(parsed, self._max_output_tokens) for name in order
+        }
+        others = [charge for name, charge in charges.items() if name not in asked]
+        further = max(max_calls - len(asked), 0)
+        return Charge(
+            *(
+                sum(charges[name][place] for name in asked)
+                + sum(sorted([charge[place] for charge in others], reverse=True)[:further])
+                for place in range(2)
+            )
+        )
+
+    def statuses(self) -> dict[str, ExpertStatus]:
+        """Status now of each expert that can be called."""
+        return {name: expert.status() for name, expert in self.callable.items()}
+
+    def all_statuses(self) -> dict[str, ExpertStatus]:
+        """Status now of each expert; those that cannot be called are always available."""
+        return {name: expert.status() for name, expert in self.experts.items()}
+
+    def circuits(self) -> dict[str, State]:
+        """State of the circuit of each expert that can be called."""
+        return {name: expert.breaker.state for name, expert in self.callable.items()}
+
+    def connections(self) -> dict[str, tuple[int, int, int]]:
+        """Idle connections, calls in flight and calls that wait, of each expert."""
+        return {
+            name: expert.client.load
+            for name, expert in self.callable.items()
+            if expert.client is not None
+        }
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for expert in self.experts.values():
+            expert.close()
+
+
+def check_prices(
+    experts: Iterable[UpstreamExpert], config: GatewayConfig, *, has_budgets: bool
+) -> None:
+    """Refuse an expert without a price if dollars are limited: its calls would count as free.
+
+    Args:
+        experts: That the gateway can call, and others.
+        config: With the limits of sampling and exploration.
+        has_budgets: Whether a client key has a limit of dollars.
+    """
+    limits = {
+        "dollars_per_day of a client key": has_budgets,
+        "sampling.max_dollars_per_day": config.sampling.max_dollars_per_day is not None,
+        "routing.exploration.max_dollars_per_day": (
+            config.routing.exploration.max_dollars_per_day is not None
+        ),
+    }
+    limit = next((name for name, is_set in limits.items() if is_set), None)
+    unpriced = [one.name for one in experts if one.client is not None and not one.has_price]
+    if limit is not None and unpriced:
+        raise ArgumentError(
+            f"{', '.join(unpriced):.200} must have a price in experts.yaml, because"
+            f" {limit} would not count calls without one; write price: {{input: 0, output: 0}} for"
+            " an expert that is free."
+        )
+
+
+def _check_routes(config: GatewayConfig, experts: dict[str, UpstreamExpert]) -> None:
+    for name in (AUTO_MODEL, *config.routing.routes):
+        if name in experts:
+            raise ArgumentError(
+                f"{name!r} must not name an expert and a route; rename the expert or the route."
+            )

@@ -1,0 +1,486 @@
+"""Experts fail in every way, and clients get their answers, or hear why not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mildroute.gateway.config import CircuitBreakerConfig, FailoverConfig, GatewayConfig
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.upstream.failover import Failover
+from tests.experts.hostile_server import (
+    Behavior,
+    HostileServer,
+    chunked,
+    cut_off,
+    disconnects,
+    drips,
+    half_json,
+    hangs,
+    huge,
+    redirects,
+    resets,
+    says,
+    sends,
+    status,
+)
+from tests.gateway.fakes import FakePredictor
+from tests.gateway.running import Running, running, until
+from tests.gateway.streams import DONE, HEAD, event, framed, streams
+
+NOBODY = "http://127.0.0.1:1/v1"
+
+
+def rules(**failover: object) -> GatewayConfig:
+    return GatewayConfig(
+        failover=FailoverConfig(
+            **{
+                "first_byte_timeout": 0.15,
+                "timeout": 5.0,
+                "drain_timeout": 1.0,
+                "max_rounds": 1,
+                **failover,
+            }
+        )
+    )  # type: ignore[arg-type]
+
+
+FAILURES: dict[str, tuple[Behavior | None, str]] = {
+    "nobody there": (None, "connect"),
+    "silence": (hangs(), "timeout"),
+    "closed": (disconnects(), "connection_lost"),
+    "reset": (resets(), "connection_lost"),
+    "408": (status(408, {}, "{}"), "timeout"),
+    "429": (status(429, {"Retry-After": "7"}, "{}"), "rate_limited"),
+    "500": (status(500, {}, "{}"), "5xx"),
+    "503": (status(503, {}, "{}"), "5xx"),
+    "our key": (status(401, {}, "{}"), "misconfigured"),
+    "our money": (status(402, {}, "{}"), "misconfigured"),
+    "our model": (status(404, {}, "{}"), "misconfigured"),
+    "redirect": (redirects("http://127.0.0.1:1/"), "redirect"),
+    "no http": (sends(b"hello\r\n\r\n"), "invalid_response"),
+    "odd status": (sends(b"HTTP/1.1 799 Odd\r\nContent-Length: 0\r\n\r\n"), "invalid_response"),
+    "empty": (status(200, {}, ""), "invalid_response"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_stream"),
+    [
+        (name, is_stream)
+        for name in FAILURES
+        for is_stream in (False, True)
+        if is_stream or name != "silence"  # a complete answer has until the deadline
+    ],
+)
+def test_a_failure_before_the_first_byte_is_mended_by_the_next_expert(
+    name: str, is_stream: bool
+) -> None:
+    behavior, why = FAILURES[name]
+    metrics = GatewayMetrics()
+    good = streams(event("4"), DONE) if is_stream else says("4")
+    with (
+        HostileServer([behavior or hangs()]) as first,
+        HostileServer([good]) as second,
+        running(
+            rules(),
+            services={"metrics": metrics},
+            small=NOBODY if behavior is None else first.url,
+            large=second.url,
+        ) as gateway,
+    ):
+        answer = gateway.chat(stream=is_stream)
+        record = gateway.records()[0]
+    assert answer.status_code == 200
+    assert answer.headers["x-mildroute-expert"] == "large"
+    assert "4" in answer.text
+    assert (record.selected, record.served_by, len(record.attempts), record.status) == (
+        "small",
+        "large",
+        2,
+        200,
+    )
+    assert (
+        metrics.registry.get_sample_value(
+            "mildroute_fallbacks_total", {"expert": "small", "reason": why}
+        )
+        == 1.0
+    )
+    assert len(second.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "behavior", [cut_off(), chunked("4", whole=False), half_json(), huge(200_000), drips(0.05)]
+)
+def test_an_answer_that_breaks_in_the_middle_is_mended_while_nothing_was_sent(
+    behavior: Behavior,
+) -> None:
+    settings = rules(idle_timeout=0.03)
+    settings = GatewayConfig(
+        failover=settings.failover, limits=type(settings.limits)(max_response_bytes=100_000)
+    )
+    with (
+        HostileServer([behavior]) as first,
+        HostileServer([says("4")]) as second,
+        running(settings, small=first.url, large=second.url) as gateway,
+    ):
+        answer = gateway.chat()
+    assert answer.headers["x-mildroute-expert"] == "large"
+    assert answer.json()["choices"][0]["text"] == "4"
+
+
+def _opened() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "start"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}, b"data: "),
+        ("responses", {"input": "x"}, b"event: error\ndata: "),
+    ],
+)
+@pytest.mark.parametrize("how", ["cut", "silence", "garbage"])
+def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
+    path: str, fields: dict[str, object], start: bytes, how: str
+) -> None:
+    broken = {"cut": streams(event("a"), ends=False), "silence": _silent(), "garbage": _garbage()}[
+        how
+    ]
+    with (
+        HostileServer([broken]) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(idle_timeout=0.05), small=first.url, large=second.url) as gateway,
+    ):
+        answer = gateway.http.post(
+            f"/v1/{path}", json={"model": "mildroute", "stream": True, **fields}
+        )
+        record = gateway.records()[0]
+        failures = gateway.app.pool.experts["small"].breaker._consecutive_failures
+    assert answer.status_code == 200
+    assert answer.content.startswith(event("a") + start)
+    last = json.loads(answer.content[len(event("a") + start) :])
+    message = last["message"] if path == "responses" else last["error"]["message"]
+    assert message.startswith("small ")
+    assert message.endswith(" in the middle of its answer; ask again.")
+    assert b"[DONE]" not in answer.content
+    assert second.calls == []
+    assert (record.status, record.served_by) == (504 if how == "silence" else 502, "small")
+    assert failures == 1
+
+
+@pytest.mark.parametrize(
+    "behavior",
+    [
+        streams(event("a") + DONE, ends=False),
+        streams(event("a"), DONE, ends=False),
+        sends(HEAD + framed(event("a") + DONE) + b"this is no chunk\r\n"),
+        streams(event("a"), DONE, b"", gates=[_opened(), _opened(), threading.Event()]),
+    ],
+    ids=["one piece", "two pieces", "garbage", "silence"],
+)
+def test_a_stream_that_is_cut_off_after_its_last_event_is_an_answer(behavior: Behavior) -> None:
+    with (
+        HostileServer([behavior]) as server,
+        running(rules(idle_timeout=0.05), small=server.url) as gateway,
+    ):
+        answer = gateway.chat(stream=True)
+        record = gateway.records()[0]
+        failures = gateway.app.pool.experts["small"].breaker._consecutive_failures
+    assert answer.content == event("a") + DONE
+    assert (record.status, record.served_by, failures) == (200, "small", 0)
+
+
+def _silent() -> Behavior:
+    return streams(event("a"), event("b"), gates=[_opened(), threading.Event()])
+
+
+def _garbage() -> Behavior:
+    return sends(HEAD + framed(event("a")) + b"this is no chunk\r\n")
+
+
+def test_a_broken_answer_that_is_no_stream_of_events_is_cut_off_and_not_ended() -> None:
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with (
+        HostileServer([streams(b'{"half', head=head, ends=False)]) as first,
+        running(rules(), small=first.url) as gateway,
+    ):
+        with pytest.raises(Exception, match=r"incomplete|peer closed"):
+            gateway.chat(stream=True)
+        assert gateway.records()[0].status == 502
+
+
+def test_if_all_fail_the_client_hears_who_was_asked_and_why_with_the_last_status() -> None:
+    with (
+        HostileServer([status(500, {}, "a secret of ours")]) as first,
+        HostileServer([status(503, {}, "another")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+    ):
+        answer = gateway.chat()
+        record = gateway.records()[0]
+    assert answer.status_code == 503
+    assert answer.json()["error"] == {
+        "message": "no expert answered: small had an error; large had an error.",
+        "type": "server_error",
+        "param": None,
+        "code": "unavailable",
+    }
+    assert answer.headers["x-mildroute-decision-id"] == record.decision_id
+    assert (record.served_by, len(record.attempts), record.status, record.cost_usd) == (
+        "",
+        2,
+        503,
+        0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("behavior", "expected"),
+    [
+        (None, 502),
+        (hangs(), 504),
+        (status(401, {}, "{}"), 502),
+        (status(429, {"Retry-After": "7"}, "{}"), 429),
+        (status(500), 500),
+    ],
+    ids=["nobody", "silence", "key", "rate", "error"],
+)
+def test_the_status_of_a_last_failure_tells_its_kind(
+    behavior: Behavior | None, expected: int
+) -> None:
+    with (
+        HostileServer([behavior or hangs()]) as first,
+        running(rules(), small=NOBODY if behavior is None else first.url) as gateway,
+    ):
+        answer = gateway.chat()
+    assert answer.status_code == expected
+    assert answer.headers.get("retry-after") == ("7" if expected == 429 else None)
+
+
+def test_an_expert_that_the_client_names_is_not_replaced_by_another() -> None:
+    with (
+        HostileServer([status(500)]) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+    ):
+        assert gateway.chat(model="small").status_code == 500
+        assert gateway.records()[0].reason == "pinned"
+    assert second.calls == []
+
+
+def test_an_expert_over_its_rate_is_left_alone_as_long_as_it_asks_and_not_cut_off() -> None:
+    with (
+        HostileServer([status(429, {"Retry-After": "60"}, "{}")]) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+    ):
+        for _ in range(10):
+            assert gateway.chat().headers["x-mildroute-expert"] == "large"
+        assert gateway.app.pool.experts["small"].breaker.state == "closed"
+        assert gateway.records(10)[-1].reason == "next_best"
+    assert len(first.calls) == 1
+
+
+def test_a_circuit_opens_after_failures_and_closes_again_after_a_good_probe() -> None:
+    settings = GatewayConfig(
+        breaker=CircuitBreakerConfig(consecutive_failures=2, cooldown=0.1),
+        failover=FailoverConfig(drain_timeout=1.0),
+    )
+    with (
+        HostileServer([status(500), status(500), says("back")]) as first,
+        HostileServer([says("4")]) as second,
+        running(settings, small=first.url, large=second.url) as gateway,
+    ):
+        seen = [gateway.chat().headers["x-mildroute-expert"] for _ in range(4)]
+        calls = len(first.calls)
+        time.sleep(0.11)
+        back = gateway.chat().headers["x-mildroute-expert"]
+    assert seen == ["large"] * 4
+    assert calls == 2
+    assert back == "small"
+
+
+def test_the_deadline_bounds_all_attempts_together() -> None:
+    with (
+        HostileServer([hangs()]) as server,
+        running(
+            rules(timeout=0.2, first_byte_timeout=0.15), a=server.url, b=server.url, c=server.url
+        ) as gateway,
+    ):
+        started = time.monotonic()
+        answer = gateway.chat(stream=True)
+        assert time.monotonic() - started < 1.0
+        assert len(gateway.records()[0].attempts) == 2
+    assert answer.status_code == 504
+
+
+def test_no_more_experts_are_asked_than_allowed() -> None:
+    with (
+        HostileServer([status(500)]) as server,
+        running(rules(max_attempts=2), a=server.url, b=server.url, c=server.url) as gateway,
+    ):
+        assert gateway.chat().status_code == 500
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize("code", [403, 404, 405])
+def test_what_a_client_can_bring_about_falls_over_but_does_not_close_the_expert_to_others(
+    code: int,
+) -> None:
+    with (
+        HostileServer([status(code, {}, "{}")]) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+    ):
+        assert [gateway.chat().headers["x-mildroute-expert"] for _ in range(8)] == ["large"] * 8
+        assert gateway.app.pool.experts["small"].breaker.state == "closed"
+
+
+def test_a_bad_key_of_ours_opens_the_circuit() -> None:
+    with (
+        HostileServer([status(401, {}, "{}")]) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+    ):
+        assert [gateway.chat().status_code for _ in range(8)] == [200] * 8
+        assert gateway.app.pool.experts["small"].breaker.state == "open"
+    assert len(first.calls) == 5
+
+
+class TestHedging:
+    def test_a_slow_expert_is_overtaken_by_the_next_and_freed_at_once(self) -> None:
+        metrics = GatewayMetrics()
+        priced = {"price": 1.0}
+        with HostileServer([hangs()]) as slow, HostileServer([says("4")]) as quick:
+            experts = {
+                "small": {"base_url": slow.url, **priced},
+                "large": {"base_url": quick.url, **priced},
+            }
+            with running(
+                rules(hedge_delay=0.02, first_byte_timeout=5.0),
+                services={"metrics": metrics},
+                **experts,
+            ) as gateway:
+                answer = gateway.chat()
+                until(lambda: slow.at_once == 0)
+                record = gateway.records()[0]
+                time.sleep(0.01)
+                assert len(gateway.records()) == 1
+        assert answer.headers["x-mildroute-expert"] == "large"
+        assert (record.served_by, len(record.attempts), record.tokens_out) == ("large", 2, 2)
+        # 9 tokens of the faster one, and the one of the request that the slower one has read.
+        assert record.cost_usd == pytest.approx(10e-6)
+        assert (
+            metrics.registry.get_sample_value(
+                "mildroute_fallbacks_total", {"expert": "small", "reason": "hedged"}
+            )
+            == 1.0
+        )
+
+    def test_a_quick_expert_is_not_hedged(self) -> None:
+        with (
+            HostileServer([says("4")]) as quick,
+            HostileServer([says("5")]) as other,
+            running(rules(hedge_delay=1.0), small=quick.url, large=other.url) as gateway,
+        ):
+            assert gateway.chat().headers["x-mildroute-expert"] == "small"
+        assert other.calls == []
+
+    def test_the_slow_one_may_still_win_over_one_that_fails(self) -> None:
+        with (
+            HostileServer([says("4", delay=0.08)]) as slow,
+            HostileServer([status(500)]) as broken,
+            running(rules(hedge_delay=0.02), small=slow.url, large=broken.url) as gateway,
+        ):
+            answer = gateway.chat()
+        assert answer.headers["x-mildroute-expert"] == "small"
+
+    def test_a_failure_calls_the_next_at_once(self) -> None:
+        with (
+            HostileServer([status(500)]) as broken,
+            HostileServer([streams(event("4"), DONE)]) as good,
+            running(rules(hedge_delay=5.0), small=broken.url, large=good.url) as gateway,
+        ):
+            started = time.monotonic()
+            answer = gateway.chat(stream=True)
+            assert time.monotonic() - started < 2.0
+        assert answer.headers["x-mildroute-expert"] == "large"
+
+    def test_all_may_fail(self) -> None:
+        with (
+            HostileServer([status(500)]) as broken,
+            HostileServer([hangs()]) as silent,
+            running(rules(hedge_delay=0.02), small=broken.url, large=silent.url) as gateway,
+        ):
+            assert gateway.chat().status_code == 504
+            assert len(gateway.records()[0].attempts) == 2
+
+
+def test_a_router_that_is_late_leaves_the_request_to_the_safe_default() -> None:
+    predictor = FakePredictor("small", "large")
+    predictor.is_late = True
+    with (
+        HostileServer([says("4")]) as server,
+        running(predictor=predictor, small=server.url, large=server.url) as gateway,
+    ):
+        answer = gateway.chat()
+        record = gateway.records()[0]
+    assert answer.headers["x-mildroute-expert"] == "large"
+    assert answer.headers["x-mildroute-reason"] == "router_timeout"
+    assert (record.posterior, record.experts, record.propensity) == ((), ("small", "large"), 1.0)
+
+
+def test_under_load_with_a_broken_expert_each_request_is_answered_once_and_written_down_once() -> (
+    None
+):
+    def odd(call: object) -> Behavior:
+        return [says("4"), status(500), disconnects(), resets(), cut_off()][call.number % 5]  # type: ignore[attr-defined, no-any-return]
+
+    with (
+        HostileServer(odd) as first,
+        HostileServer([says("4")]) as second,
+        running(rules(), small=first.url, large=second.url) as gateway,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        statuses = list(pool.map(lambda number: _status(gateway, number), range(160)))
+        records = gateway.records(160)
+        upstreams = [candidate.client for candidate in gateway.app.pool.callable.values()]
+        until(lambda: gateway.app.limiter.in_flight == 0)
+        assert all(upstream is not None and upstream._calls == 0 for upstream in upstreams)
+    assert statuses == [200] * 160
+    assert len({record.decision_id for record in records}) == len(records) == 160
+
+
+def _status(gateway: Running, number: int) -> int:
+    return gateway.chat(f"question {number}").status_code
+
+
+def test_what_comes_while_the_answer_waits_to_be_passed_on_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = Failover.call
+
+    async def and_wait(attempts: Failover, *given: Any, **named: Any) -> Any:
+        found = await call(attempts, *given, **named)
+        await asyncio.sleep(0.05)  # the whole stream is there before anyone looks again
+        return found
+
+    monkeypatch.setattr(Failover, "call", and_wait)
+    with (
+        HostileServer([streams(event("a" * 4), event("b" * 4), DONE)]) as expert,
+        running(small=expert.url) as gateway,
+    ):
+        answer = gateway.chat(stream=True)
+        record = gateway.records()[0]
+    assert answer.content == event("a" * 4) + event("b" * 4) + DONE
+    assert (record.status, record.tokens_out) == (200, 2)

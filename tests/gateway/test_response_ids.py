@@ -1,0 +1,340 @@
+"""Ids of responses name their expert: chains go on in any replica."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from hypothesis import given, strategies as st
+
+from mildroute.gateway.config import GatewayConfig, RoutingConfig
+from mildroute.gateway.http.body import find_member
+from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.gateway.upstream.usage import (
+    ResponseIdFilter,
+    decode_response_id,
+    encode_response_id,
+)
+from tests.experts.hostile_server import Behavior, Call, HostileServer, answers, status
+from tests.gateway.fakes import FakePredictor
+from tests.gateway.running import TRUST, Running, running
+from tests.gateway.streams import streams
+
+OWN = new_key()
+IDS = st.text(string.ascii_letters + string.digits + "_.:/+=-", min_size=1, max_size=200)
+
+
+def first_of(text: str) -> tuple[str, str]:
+    return ("large", "small") if text == "first" else ("small", "large")
+
+
+def response(number: int, previous: str | None = None, text: str = "four") -> dict[str, Any]:
+    content = {"type": "output_text", "text": text, "annotations": []}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": "completed",
+        "output": [message | {"content": [content]}],
+        "parallel_tool_calls": True,
+        "previous_response_id": previous,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
+    }
+
+
+def event(kind: str, number: int, **fields: Any) -> bytes:
+    document = {"type": kind, "sequence_number": number, **fields}
+    return f"event: {kind}\ndata: {json.dumps(document)}\n\n".encode()
+
+
+def events(document: dict[str, Any]) -> bytes:
+    begun = document | {"status": "in_progress", "output": []}
+    text = document["output"][0]["content"][0]["text"]
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return b"".join(
+        (
+            event("response.created", 0, response=begun),
+            event("response.in_progress", 1, response=begun),
+            event("response.output_text.delta", 2, delta=text, logprobs=[], **place),
+            event("response.completed", 3, response=document),
+        )
+    )
+
+
+class Storing:
+    """An expert that keeps its responses, and goes on from no others."""
+
+    def __init__(self, base: int) -> None:
+        self.number = base
+        self.stored: set[str] = set()
+
+    def __call__(self, call: Call) -> Behavior:
+        previous = call.json.get("previous_response_id")
+        if previous is not None and previous not in self.stored:
+            error = {"error": {"message": "no such response", "code": "not_found"}}
+            return status(400, {"content-type": "application/json"}, json.dumps(error))
+        self.number += 1
+        document = response(self.number, previous)
+        self.stored.add(document["id"])
+        if not call.json.get("stream"):
+            return answers(document)
+        whole = events(document)
+        # Cut so that ids are split over pieces.
+        return streams(*(whole[at : at + 37] for at in range(0, len(whole), 37)))
+
+
+@contextmanager
+def fleet(size: int, settings: GatewayConfig | None = None) -> Iterator[list[Running]]:
+    """Gateways that share nothing but their experts and keys."""
+    clients = [(hash_key(OWN), APIClient("team-a"))]
+    with ExitStack() as stack:
+        small = stack.enter_context(HostileServer(Storing(1000)))
+        large = stack.enter_context(HostileServer(Storing(2000)))
+        yield [
+            stack.enter_context(
+                running(
+                    settings,
+                    FakePredictor("small", "large", rank=first_of),
+                    {"key_store": KeyStore(clients)},
+                    small=small.url,
+                    large=large.url,
+                )
+            )
+            for _ in range(size)
+        ]
+
+
+@contextmanager
+def client_of(gateway: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{gateway.url}/v1",
+        api_key=OWN,
+        max_retries=0,
+        http_client=httpx.Client(trust_env=False, verify=TRUST),
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chain_goes_on_in_any_of_four_replicas(stream: bool) -> None:
+    with fleet(4) as gateways, ExitStack() as stack:
+        clients = [stack.enter_context(client_of(gateway)) for gateway in gateways]
+        previous: Any = openai.omit
+        seen = set()
+        for turn in range(8):
+            text = "first" if turn == 0 else "next"
+            arguments: dict[str, Any] = {"model": "mildroute", "input": text}
+            arguments["previous_response_id"] = previous
+            client = clients[turn % 4]
+            if stream:
+                told = [*client.responses.create(stream=True, **arguments)]
+                given = [one.response for one in told if hasattr(one, "response")]
+                assert [one.type for one in told][::3] == ["response.created", "response.completed"]
+                assert len({one.id for one in given}) == 1
+                answer = given[-1]
+            else:
+                answer = client.responses.create(**arguments)
+            assert answer.output_text == "four"
+            assert answer.previous_response_id == (None if turn == 0 else previous)
+            previous = answer.id
+            seen.add(previous)
+        assert len(seen) == 8
+        records = [record for gateway in gateways for record in gateway.records(2)]
+        assert [record.served_by for record in records] == ["large"] * 8
+        assert {(record.tokens_in, record.tokens_out) for record in records} == {(3, 4)}
+        assert sorted(record.reason for record in records) == ["router"] + ["sticky"] * 7
+
+
+def test_the_expert_sees_its_own_id_and_all_other_bytes_as_they_came() -> None:
+    with (
+        HostileServer([answers(response(1)), answers(response(2, "resp_1"))]) as expert,
+        running(small=expert.url) as gateway,
+    ):
+        first = gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "x"})
+        encoded = first.json()["id"]
+        body = '{ "input":"%s é","previous_response_id" : "%s",\t"model":"mildroute", "x":1.0}'
+        second = gateway.http.post("/v1/responses", content=(body % (encoded, encoded)).encode())
+        wanted = (body % (encoded, "resp_1")).replace("mildroute", "small-model")
+        assert expert.calls[1].body.decode() == wanted
+        sent = json.dumps(response(2, "resp_1")).replace("resp_1", encoded)
+        assert second.text == sent.replace("resp_2", second.json()["id"])
+        assert int(second.headers["content-length"]) == len(second.content)
+        page = gateway.http.get("/metrics").text
+        sizes = len(first.content) + len(second.content)
+        assert f'mildroute_body_bytes_total{{direction="out",path="responses"}} {sizes}.0' in page
+
+
+def test_it_stays_although_another_expert_seems_much_better() -> None:
+    settings = GatewayConfig(routing=RoutingConfig(switch_threshold=0.0, session_affinity=False))
+    with fleet(1, settings) as (gateway,):
+        gateway.http.headers["authorization"] = f"Bearer {OWN}"
+        for named in ({}, {"metadata": {"conversation_id": "c1"}}):
+            first = gateway.http.post(
+                "/v1/responses", json={"model": "mildroute", "input": "first"}
+            )
+            body = {"model": "mildroute", "input": "x", "previous_response_id": first.json()["id"]}
+            answer = gateway.http.post("/v1/responses", json=body | named)
+            headers = answer.headers
+            assert (headers["x-mildroute-expert"], headers["x-mildroute-reason"]) == (
+                "large",
+                "sticky",
+            )
+
+
+def test_no_other_expert_is_called_if_its_own_fails() -> None:
+    bad = status(500, {}, "{}")
+    with (
+        HostileServer([answers(response(1))]) as small,
+        HostileServer([answers(response(1)), bad]) as large,
+        running(
+            None, FakePredictor("small", "large", rank=first_of), small=small.url, large=large.url
+        ) as gateway,
+    ):
+        first = gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
+        body = {"model": "mildroute", "input": "x", "previous_response_id": first.json()["id"]}
+        answer = gateway.http.post("/v1/responses", json=body)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["message"] == "no expert answered: large had an error."
+        assert small.calls == []
+
+
+@pytest.mark.parametrize(
+    "previous",
+    [
+        "resp_of_no_gateway",
+        "resp_mr",
+        "resp_mr!",
+        "resp_mrAAAA",
+        "resp_mr" + "A" * 90,
+        "resp_mr" + "A" * 5000,
+        "resp_mré",
+        "\ud800",
+    ],
+)
+def test_ids_that_the_gateway_did_not_give_are_refused(previous: str) -> None:
+    with (
+        HostileServer([answers(response(1))]) as expert,
+        running(small=expert.url) as gateway,
+    ):
+        body = {"model": "mildroute", "input": "x", "previous_response_id": previous}
+        answer = gateway.http.post("/v1/responses", content=json.dumps(body))
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "previous_response_not_found"
+        assert not expert.calls
+
+
+def test_an_expert_that_is_gone_is_a_clear_error() -> None:
+    previous = encode_response_id("resp_1", "retired")
+    with HostileServer([answers(response(1))]) as expert, running(small=expert.url) as gateway:
+        body = {"model": "mildroute", "input": "x", "previous_response_id": previous}
+        answer = gateway.http.post("/v1/responses", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"] == {
+            "message": (
+                "previous_response_id must be of an expert that this gateway can call, got one of"
+                " retired, which is gone; send the whole conversation."
+            ),
+            "type": "invalid_request_error",
+            "param": "previous_response_id",
+            "code": "previous_response_not_found",
+        }
+        # A client that names an expert itself may know better: both may have the same account.
+        named = gateway.http.post("/v1/responses", json=body | {"model": "small"})
+        assert named.status_code == 200
+        assert expert.calls[0].json["previous_response_id"] == "resp_1"
+
+
+@given(IDS, st.text(min_size=1, max_size=40).filter(lambda name: "\0" not in name))
+def test_what_is_encoded_decodes(response_id: str, expert: str) -> None:
+    expert = expert.encode("utf-8", "replace").decode()
+    encoded = encode_response_id(response_id, expert)
+    assert encoded.startswith("resp_mr")
+    assert set(encoded) <= {*string.ascii_letters, *string.digits, "-", "_"}
+    assert decode_response_id(encoded) == (response_id, expert)
+
+
+def filtered(pieces: list[bytes], previous: tuple[str, str] | None = None) -> bytes:
+    found = ResponseIdFilter(lambda raw: f"NEW-{raw}", previous)
+    sent = [found.feed(piece, is_last=False) for piece in pieces]
+    return b"".join(sent) + found.feed(b"", is_last=True)
+
+
+@given(st.lists(st.integers(0, 2500), max_size=12))
+def test_a_stream_that_is_cut_anywhere_becomes_the_same(cuts: list[int]) -> None:
+    text = 'say "id": "resp_1" or \\"id\\":\\"resp_1\\" é'
+    whole = events(response(1, "resp_0", text))
+    places = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    pieces = [whole[start:end] for start, end in pairwise(places)]
+    expected = whole.replace(b'"id": "resp_1"', b'"id": "NEW-resp_1"')
+    expected = expected.replace(b'_id": "resp_0"', b'_id": "OLD"')
+    assert filtered(pieces, ("resp_0", "OLD")) == expected
+    assert json.dumps(text)[1:-1].encode() in expected
+
+
+def test_lines_go_on_at_once_and_a_long_one_in_parts() -> None:
+    found = ResponseIdFilter(lambda raw: f"NEW-{raw}")
+    begun = event("response.created", 0, response=response(1))
+    assert found.feed(begun, is_last=False) == begun.replace(b'"resp_1"', b'"NEW-resp_1"')
+    assert found.feed(b"data: {", is_last=False) == b""
+    long = b"x" * 70_000 + b'"id": "resp_1"' + b"y" * 505
+    sent = found.feed(long, is_last=False)
+    assert 0 < len(sent) <= 70_100
+    sent += found.feed(b'"id":"res', is_last=False) + found.feed(b'p_1"}\n\n', is_last=True)
+    new = b'"NEW-resp_1"'
+    assert sent == (b"data: {" + long + b'"id":"resp_1"}\n\n').replace(b'"resp_1"', new)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "rest"),
+    [
+        ('{"a": [1, {"id": 2}], "id": "x"', "id", '"x"'),
+        ('{"id":"x', "id", '"x'),
+        ("{}", "id", None),
+        ("[]", "id", None),
+        ('{"a": 1}', "id", None),
+        ('{"a": [1', "id", None),
+        ('{"a" 1}', "id", None),
+        ('{"a": 1 "id": 2}', "id", None),
+        ('{"a": ' + "[" * 100_000, "id", None),
+    ],
+)
+def test_a_member_is_found_without_reading_on(text: str, name: str, rest: str | None) -> None:
+    at = find_member(text, 0, name)
+    assert (None if at is None else text[at:]) == rest
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"id": 7, "object": "response"},
+        {"id": 'with "quotes"'},
+        {"object": "response"},
+        {"id": "x" * 201},
+        [{"id": "resp_1"}],
+    ],
+)
+def test_what_has_no_usual_id_stays_as_it_is(document: Any) -> None:
+    body = json.dumps(document).encode()
+    assert filtered([body]) == body
+    told = event("response.created", 0, response=document)
+    assert filtered([told]) == told
+    assert (
+        filtered([b'data: "response"\n\n', b"\x1f\x8b\x08"]) == b'data: "response"\n\n\x1f\x8b\x08'
+    )
+
+
+def test_members_may_stand_in_any_order() -> None:
+    document = {"output": [{"id": "msg_1"}], "object": "response", "id": "resp_1"}
+    body = json.dumps(document).encode()
+    assert filtered([body]) == body.replace(b'"resp_1"', b'"NEW-resp_1"')
