@@ -35,6 +35,7 @@ LAYERS += [
     "collection",
     "deep",
     "evaluation",
+    "decision",
     "gateway",
     "learning",
     "ray",

@@ -11,9 +11,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from mildroute._yaml import Check, Shape, boolean, check_shape, is_finite, read_document, text
+from mildroute.decision.settings import (
+    AUTO_MODEL,
+    DecisionLogConfig,
+    EncoderConfig,
+    ExplorationConfig,
+    RoutingConfig,
+)
+from mildroute.decision.targets import TARGETS, describe_target, parse_target, target_from_setting
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import refuse_literal_secrets, validate_variable
-from mildroute.routers.frontier.target import HIGHEST_QUALITY, Target, TargetKind, quality_hint
 
 __all__ = [
     "AUTO_MODEL",
@@ -35,85 +42,6 @@ __all__ = [
     "read_config",
     "target_from_setting",
 ]
-
-
-# What a client writes under ``model`` to leave the choice to the gateway.
-AUTO_MODEL = "mildroute"
-
-
-@dataclass(frozen=True)
-class ExplorationConfig:
-    """Which requests go to another expert than the router's choice, to learn from the answers.
-
-    Args:
-        kind: ``uniform`` draws one of all experts that can serve the request, including the
-            router's choice. ``gap`` draws another one, with probability 1 / (p + ``gamma`` x gap)
-            for each of p experts. The gap is the expert's expected extra cost over the best: error
-            plus dollars at the price weight of the request.
-        rate: Maximum fraction of requests routed at random. Turns of a conversation that stays with
-            its expert are never among them. ``exploration: 0.05`` sets it alone.
-        gamma: How strongly ``gap`` favors the best experts. An expert that is not the best raises
-            the expected cost of a request by less than 1 / ``gamma``.
-        max_dollars_per_day: Dollars per UTC day that drawn experts may be expected to charge beyond
-            the router's choices, in each process, or none for no limit. If what is left for the day
-            does not cover the most expensive expert that could be drawn, none is drawn.
-        min_quality: An expert is not drawn if its expected score is below this fraction of the
-            highest.
-    """
-
-    kind: Literal["uniform", "gap"] = "uniform"
-    rate: float = 0.0
-    gamma: float = 1000.0
-    max_dollars_per_day: float | None = None
-    min_quality: float = 0.0
-
-
-@dataclass(frozen=True)
-class RoutingConfig:
-    """Which expert serves a request.
-
-    Args:
-        default: Fallback expert for inputs that the router cannot judge; by default the best single
-            expert of the training data.
-        input: The part of a conversation that the router reads: ``last``, the last user message;
-            ``system+last``, that message after the system prompt; ``conversation``, the end of the
-            user and assistant messages. Fit the router on texts of the same form.
-        input_characters: Maximum characters of that text, unless the last message alone is longer.
-        session_affinity: Whether a conversation stays with its expert.
-        switch_threshold: A conversation switches to another expert only if that expert's
-            probability is higher by more than this.
-        tool_affinity: Whether a request whose last message is a tool result stays with the expert
-            of its conversation, whatever the router says: an agent's loop is one task.
-        max_sessions: Maximum number of conversations to remember.
-        session_ttl: Seconds after which an idle conversation is forgotten.
-        exploration: Which requests go to another expert than the router's choice, to learn from
-            the answers.
-        presets: Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of
-            ``{quality: 0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``.
-        routes: Additional names under ``model`` that are routed, each with its target in the same
-            form, or none.
-        stream_looks: How a cascade handles streaming requests: ``route`` chooses an expert without
-            a look, ``hold`` holds the answer back until it is complete and has been looked at,
-            ``first`` looks at the beginning of the answer if the router was fitted on beginnings
-            (``fit --answer-characters``) and otherwise chooses without a look.
-        stream_keep_alive: Seconds for which a stream is held back silently. Then its response
-            begins, with a comment every so many seconds, so that no proxy treats the connection as
-            dead.
-    """
-
-    default: str | None = None
-    input: Literal["last", "system+last", "conversation"] = "last"
-    input_characters: int = 4000
-    session_affinity: bool = True
-    switch_threshold: float = 0.3
-    tool_affinity: bool = True
-    max_sessions: int = 100_000
-    session_ttl: float = 3600.0
-    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
-    presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
-    routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
-    stream_looks: Literal["route", "hold", "first"] = "route"
-    stream_keep_alive: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -174,34 +102,6 @@ class FailoverConfig:
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    """How inputs become vectors while requests wait.
-
-    Args:
-        timeout: Seconds in which a vector must be ready; otherwise the fallback expert serves the
-            request.
-        max_batch_size: Maximum number of inputs encoded together.
-        max_queue_size: Maximum number of inputs that may wait; any more go straight to the fallback
-            expert.
-        threads: Encoder threads.
-        cache_size: Maximum number of vectors cached by content; 0 disables the cache.
-        max_chars: Maximum characters read from an input: its beginning and its end.
-        process: Where the workers of ``mildroute serve --workers`` encode: ``auto`` starts one
-            process for all of them if the artifact has an ONNX model, such as MiniLM, ``shared``
-            does so for every artifact with dense vectors, and with ``own`` each worker has its own
-            encoder. The shared process has the threads and the queue of all workers together.
-    """
-
-    timeout: float = 0.25
-    max_batch_size: int = 16
-    max_queue_size: int = 256
-    threads: int = 1
-    cache_size: int = 10_000
-    max_chars: int = 8_000
-    process: Literal["auto", "shared", "own"] = "auto"
-
-
-@dataclass(frozen=True)
 class RequestLimits:
     """What a client may send.
 
@@ -239,21 +139,6 @@ class RequestLimits:
     max_output_tokens: int = 4096
     disconnect_timeout: float = 30.0
     disconnect_max_bytes: int = 8 << 20
-
-
-@dataclass(frozen=True)
-class DecisionLogConfig:
-    """The decision log.
-
-    Args:
-        folder: Folder of the log, or none to disable it.
-        log_prompts: Whether the routed text is logged as well.
-        rows_per_file: Rows per file, after which a new one begins.
-    """
-
-    folder: Path | None = None
-    log_prompts: bool = False
-    rows_per_file: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -583,77 +468,3 @@ def _build(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:
 def _located(folder: Path, value: str) -> str | Path:
     """A path relative to the folder; URLs as they are."""
     return value if "://" in value else folder / value
-
-
-# Targets by name: what a client, a preset or a route may ask of the operating frontier.
-
-
-# Keys of a setting and of a request, each with the kind of target it means.
-TARGETS: Mapping[str, TargetKind] = {
-    "price_weight": "price weight",
-    "quality": "quality",
-    "budget": "budget",
-}
-
-
-def parse_target(name: str, value: Any) -> Target:
-    """The target that a key and its value ask for.
-
-    Args:
-        name: ``"price_weight"``, ``"quality"`` or ``"budget"``.
-        value: A number, or its text.
-
-    Raises:
-        ArgumentError: The value makes no sense; whether the target can be reached is for a router
-            to say.
-    """
-    try:
-        number = (
-            math.nan if isinstance(value, bool) or not _is_plain(value) else float(value) + 0.0
-        )  # without the sign of zero
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
-        # A list or an object of a client's body may hold what no log and no error should repeat.
-        is_shown = isinstance(value, (str, int, float))
-        got = f"{value!r:.60}" if is_shown else f"a {type(value).__name__}"
-        raise ArgumentError(
-            f"{name} must be a finite number that is not negative, got {got}; leave it out for the"
-            " usual one."
-        )
-    if name == "quality" and number > HIGHEST_QUALITY:
-        raise ArgumentError(
-            f"quality must be a share of the best single expert's score, got {number:g};"
-            f" {quality_hint(number)}"
-        )
-    return Target(TARGETS[name], number)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a text is a number as JSON writes it.
-
-    Python's ``float`` would take underscores and digits of other scripts, too.
-    """
-    return not isinstance(value, str) or (value.isascii() and "_" not in value)
-
-
-def target_from_setting(value: Any) -> Target:
-    """The target of a preset or a route: a price weight, or a mapping of one name to its value."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return parse_target("price_weight", value)
-    if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in TARGETS:
-        raise ArgumentError(
-            "it must be a price weight, or one of {quality: 0.95}, {budget: 1.5} and"
-            f" {{price_weight: 7}}, got {value!r:.60}."
-        )
-    ((name, number),) = value.items()
-    if isinstance(number, str):
-        raise ArgumentError(
-            f"{name} must be a number, got the text {number!r:.60}; leave out the quotation marks."
-        )
-    return parse_target(name, number)
-
-
-def describe_target(target: Target | None) -> str:
-    """A target as the log has it; empty for the router's own operating point."""
-    return "" if target is None else f"{target.kind} {target.value:.12g}"
