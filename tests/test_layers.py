@@ -19,6 +19,7 @@ LAYERS = [
     "_hashing",
     "_yaml",
     "_format",
+    "text",
 ]
 LAYERS += [
     "losses",

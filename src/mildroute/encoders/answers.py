@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.encoders.base import Encoder
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.judges._normalize import plain, without_thinking
 from mildroute.judges.multiple_choice import options_of, read_choice
 from mildroute.judges.numeric import read_number
 from mildroute.routers.cascade.features import SeenAnswers
+from mildroute.text import drop_thinking, normalize_text
 
 __all__ = ["AnswerFeatures", "Reading", "see_answers"]
 
@@ -256,7 +256,7 @@ def _short_text(text: str) -> str | None:
         document = None
     if isinstance(document, (dict, list)):
         return json.dumps(document, sort_keys=True).casefold()
-    found = plain(without_thinking(text)).replace("\\", "").strip(_QUOTES).casefold()
+    found = normalize_text(drop_thinking(text)).replace("\\", "").strip(_QUOTES).casefold()
     if not found or len(found) > _SHORT:
         return None
     try:

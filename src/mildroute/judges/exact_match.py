@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.experts.base import Query
 from mildroute.judges._answer_extraction import Marker, markers
-from mildroute.judges._normalize import BOX, SPACES, plain, unfolded, without_thinking
+from mildroute.judges._latex import BOX, unfold_latex
 from mildroute.judges.base import (
     NO_REFERENCE,
     Judge,
@@ -23,6 +23,7 @@ from mildroute.judges.base import (
     VersionedJudge,
     reference_of,
 )
+from mildroute.text import SPACES, drop_thinking, normalize_text
 
 __all__ = [
     "AnswerPart",
@@ -73,7 +74,7 @@ def parts_of(text: str, part: AnswerPart = "whole") -> tuple[str, ...]:
         part: ``"whole"``: all of it, without an opening such as "Answer:". ``"last"``: the line, or
             the sentence, after the last such words or in the last box, else the last line.
     """
-    text = unfolded(plain(without_thinking(text))).strip()
+    text = unfold_latex(normalize_text(drop_thinking(text))).strip()
     found = markers(text)
     if part == "whole":
         opening = next(
@@ -107,7 +108,7 @@ def accepted_answers(reference: str) -> tuple[str, ...]:
             several = None
         if several and isinstance(several, list) and all(isinstance(text, str) for text in several):
             texts = tuple(several)
-    return tuple(text for text in texts if plain(text))
+    return tuple(text for text in texts if normalize_text(text))
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class ExactMatchJudge(ReadingJudge):
         return "" if accepted_answers(query.reference or "") else NO_REFERENCE
 
     def _key(self, text: str) -> str:
-        text = unfolded(plain(text)).replace(BOX, "").strip()
+        text = unfold_latex(normalize_text(text)).replace(BOX, "").strip()
         text = strip_decoration(text) or text
         if not self.keep_articles:
             text = _ARTICLE.sub("", text)

@@ -11,7 +11,6 @@ from typing import Any
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._normalize import trimmed, without_thinking
 from mildroute.judges.base import (
     NO_REFERENCE,
     Judge,
@@ -21,6 +20,7 @@ from mildroute.judges.base import (
     reference_of,
 )
 from mildroute.judges.exact_match import ExactMatchJudge
+from mildroute.text import drop_thinking, strip_spaces
 
 __all__ = ["MISSING", "JsonFieldJudge", "json_values", "read_field", "same_json", "value_at"]
 
@@ -52,7 +52,7 @@ def json_values(text: str) -> list[Any]:
     Comments, trailing commas, typographic quotes, Python literals and missing outer braces are
     tolerated; truncated values are not.
     """
-    text = trimmed(text)
+    text = strip_spaces(text)
     whole = _parsed(_unfenced(text[:_MAX_TEXT]))
     if whole is not MISSING:
         return [whole]
@@ -209,7 +209,7 @@ def read_field(text: str, path: str) -> Any:
         >>> read_field('Here it is: {"answer": {"city": "Paris"}}', "answer.city")
         'Paris'
     """
-    found = [value_at(value, path) for value in json_values(without_thinking(text))]
+    found = [value_at(value, path) for value in json_values(drop_thinking(text))]
     return next((value for value in reversed(found) if value is not MISSING), MISSING)
 
 

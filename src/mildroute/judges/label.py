@@ -12,8 +12,9 @@ from typing import Any
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
 from mildroute.judges._answer_extraction import ANSWER_WORDS, NO, WORD, Mention, stated_option
-from mildroute.judges._normalize import plain, unfolded, without_emphasis, without_thinking
+from mildroute.judges._latex import unfold_latex
 from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict, reference_of
+from mildroute.text import drop_emphasis, drop_thinking, normalize_text
 
 __all__ = ["LabelJudge", "label_meant", "labels_of", "read_label"]
 
@@ -97,7 +98,7 @@ def read_label(text: str, labels: Labels) -> str | None:
         >>> tuple(read_label(answer, labels) for answer in answers)
         ('very positive', None, 'positive')
     """
-    text = _SPACED.sub(" ", without_emphasis(unfolded(plain(without_thinking(text)))))
+    text = _SPACED.sub(" ", drop_emphasis(unfold_latex(normalize_text(drop_thinking(text)))))
     pattern, owners = _pattern(tuple((name, tuple(others)) for name, others in labels.items()))
     named = [
         Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1])
@@ -173,7 +174,7 @@ class LabelJudge(ReadingJudge):
 
 
 def _squashed(text: str) -> str:
-    return re.sub(rf"(?<=\w){_SEPARATOR.pattern}(?=\w)", "", plain(text).casefold())
+    return re.sub(rf"(?<=\w){_SEPARATOR.pattern}(?=\w)", "", normalize_text(text).casefold())
 
 
 def _has_ids(labels: Labels) -> bool:
@@ -190,7 +191,7 @@ def _pattern(
 ) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
     """All names and synonyms, longest first, and the label and rank that each belongs to."""
     forms = [
-        (plain(form), name, rank)
+        (normalize_text(form), name, rank)
         for rank, (name, others) in enumerate(labels)
         for form in (name, *others)
     ]

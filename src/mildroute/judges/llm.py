@@ -13,8 +13,9 @@ from typing import Literal
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Expert, Query
 from mildroute.experts.prompts import FieldTemplate
-from mildroute.judges._normalize import BOX, plain, unfolded, without_emphasis, without_thinking
+from mildroute.judges._latex import BOX, unfold_latex
 from mildroute.judges.base import NO_REFERENCE, Verdict, VersionedJudge, reference_of
+from mildroute.text import drop_emphasis, drop_thinking, normalize_text
 
 __all__ = [
     "GRADING_TEMPLATE",
@@ -155,7 +156,7 @@ def read_preference(reply: str) -> Preference | None:
         >>> tuple(read_preference(reply) for reply in replies)
         ('A', 'tie', None)
     """
-    text = without_emphasis(unfolded(plain(without_thinking(reply))))
+    text = drop_emphasis(unfold_latex(normalize_text(drop_thinking(reply))))
     found = [match for pattern in (_VERDICT, _MARKED_NAME) for match in pattern.finditer(text)]
     whole = _ONLY_NAME.fullmatch(text) or _NAME_IN_JSON.search(text)
     names = {
@@ -323,7 +324,7 @@ def read_grade(reply: str, low: float, high: float) -> float | None:
         >>> read_grade("It is complete.\nGrade: 4/5", 1, 5), read_grade("Grade: 7 or 8", 1, 10)
         (0.75, None)
     """
-    text = without_emphasis(unfolded(plain(without_thinking(reply))))
+    text = drop_emphasis(unfold_latex(normalize_text(drop_thinking(reply))))
     found = [match for pattern in (_GRADE, _MARKED, _IN_JSON) for match in pattern.finditer(text)]
     whole = _ALL.fullmatch(text)
     grades = {_grade(match, high) for match in ([*found, whole] if whole else found)}

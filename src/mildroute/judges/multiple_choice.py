@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._answer_extraction import NO, WORD, Mention, stated_option
-from mildroute.judges._normalize import at_ends, plain, unfolded, without_emphasis, without_thinking
+from mildroute.judges._answer_extraction import NO, WORD, Mention, first_and_last, stated_option
+from mildroute.judges._latex import unfold_latex
 from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict, reference_of
+from mildroute.text import drop_emphasis, drop_thinking, normalize_text
 
 __all__ = [
     "MultipleChoiceJudge",
@@ -41,7 +42,7 @@ _LETTER_FIRST = re.compile(
 def normal(text: str) -> str:
     r"""A choice's text in the spelling in which it is looked for."""
     return (
-        " ".join(without_emphasis(unfolded(plain(text))).replace("$", " ").split())
+        " ".join(drop_emphasis(unfold_latex(normalize_text(text))).replace("$", " ").split())
         .rstrip(".;,")
         .strip()
     )
@@ -186,7 +187,7 @@ def read_choice(text: str, choices: Mapping[str, str]) -> str | None:
         >>> tuple(read_choice(answer, choices) for answer in answers)
         ('B', None)
     """
-    text = without_emphasis(unfolded(plain(without_thinking(text)))).replace("$", " ")
+    text = drop_emphasis(unfold_latex(normalize_text(drop_thinking(text)))).replace("$", " ")
     texts = _texts(text, tuple(choices.items()))
     inside = [False] * (len(text) + 1)
     for mention in texts:
@@ -329,7 +330,7 @@ def _texts(text: str, options: tuple[tuple[str, str], ...]) -> list[Mention]:
     pattern, owners = spelled
     return [
         Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1])
-        for found in at_ends(list(pattern.finditer(text)))
+        for found in first_and_last(list(pattern.finditer(text)))
     ]
 
 
@@ -339,7 +340,7 @@ def _letters(text: str, letters: tuple[str, ...]) -> list[Mention]:
     )
     ranks = {letter: rank for rank, letter in enumerate(letters)}
     mentions = []
-    for found in at_ends(list(pattern.finditer(text))):
+    for found in first_and_last(list(pattern.finditer(text))):
         kind = _kind(text, found.start(), found.end())
         if kind is not None:
             letter = found[0].upper()

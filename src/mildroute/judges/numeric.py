@@ -12,9 +12,10 @@ from typing import Literal
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._answer_extraction import WORD, Marker, markers
-from mildroute.judges._normalize import at_ends, plain, unfolded, without_thinking
+from mildroute.judges._answer_extraction import WORD, Marker, first_and_last, markers
+from mildroute.judges._latex import unfold_latex
 from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict, reference_of
+from mildroute.text import drop_thinking, normalize_text
 
 __all__ = ["NumericJudge", "PercentRule", "same_number"]
 
@@ -105,7 +106,7 @@ def find_numbers(text: str) -> list[Number]:
     41") and numbers of more than 400 digits are left out. A comma is a decimal comma only if it
     cannot separate thousands.
     """
-    places = at_ends([match for match in _NUMBER.finditer(text) if match["other"] is None])
+    places = first_and_last([match for match in _NUMBER.finditer(text) if match["other"] is None])
     found = (_number(text, match) for match in places)
     return [number for number in found if number is not None]
 
@@ -265,7 +266,7 @@ def read_number(text: str) -> Number | None:
         >>> str(found.value), read_number("5 to 10")
         ('18', None)
     """
-    text = _CALCULATOR.sub("", unfolded(plain(without_thinking(text))))
+    text = _CALCULATOR.sub("", unfold_latex(normalize_text(drop_thinking(text))))
     text = (
         re.sub(r"(?<=\d)\*\*(?=\d)", "^", text)
         .replace("**", _BOLD)

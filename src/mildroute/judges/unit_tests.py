@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._normalize import trimmed, without_thinking
 from mildroute.judges._sandbox import NO_SANDBOX, Outcome, run_tests, sandbox_works
 from mildroute.judges.base import Verdict, VersionedJudge
+from mildroute.text import drop_thinking, strip_spaces
 
 __all__ = ["UnitTestJudge", "UnitTestPlan", "plan_of", "python_in", "tests_of"]
 
@@ -59,10 +59,10 @@ def python_in(text: str, names: Sequence[str] = ()) -> list[str]:
     Returns:
         Code; empty if there is none.
     """
-    text = without_thinking(text[:_MAX_TEXT].replace("\r\n", "\n").replace("\r", "\n"))
+    text = drop_thinking(text[:_MAX_TEXT].replace("\r\n", "\n").replace("\r", "\n"))
     blocks = [
         block
-        for block in _blocks(trimmed(text))
+        for block in _blocks(strip_spaces(text))
         if block.code.strip() and not _TRANSCRIPT.match(block.code)
     ]
     tagged = [block for block in blocks if block.language in _PYTHON]
@@ -130,7 +130,7 @@ def _bare(text: str) -> list[str]:
     line, after which prose may begin.
     """
     found: list[str] = []
-    for code in (textwrap.dedent(text).strip("\n\ufeff"), trimmed(text)):
+    for code in (textwrap.dedent(text).strip("\n\ufeff"), strip_spaces(text)):
         lines = code.split("\n")
         start = next(
             (at for at, line in enumerate(lines) if _CODE_LINE.match(line[:_MAX_LINE])), None
