@@ -16,9 +16,9 @@ import typer
 import yaml
 
 from mildroute.cli.app import app
-from mildroute.gateway.observability.drift import Drift
+from mildroute.decision.drift import Drift
+from mildroute.decision.policy import REASONS
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.policy import REASONS
 from tests.gateway.test_telemetry import RECORD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mildroute.decision.policy import REASONS
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import GatewayConfig, read_config
 from mildroute.gateway.keys import KeyStore
-from mildroute.gateway.routing.policy import REASONS
 from tests.support.pages import generator
 
 ROOT = Path(__file__).parents[1]

@@ -25,15 +25,15 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_least, at_most, main, reported
 
+from mildroute.decision.export import costs_from_log
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog, DecisionRecord
+from mildroute.decision.policy import decide
+from mildroute.decision.predictor import Prediction
 from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
 from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
 from mildroute.gateway.config import DecisionLogConfig, ExplorationConfig, RoutingConfig
 from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.observability.decision_log import DecisionLog, DecisionRecord
-from mildroute.gateway.observability.export import costs_from_log
-from mildroute.gateway.observability.feedback import FeedbackLog
-from mildroute.gateway.routing.policy import decide
-from mildroute.gateway.routing.predictor import Prediction
 from mildroute.gateway.upstream.pool import ExpertStatus
 
 EXPERTS = ("small", "code", "large", "cheap")

@@ -29,8 +29,8 @@ from rows import Row, at_least, at_most, reported
 from storm import copied
 from traffic import Job, Told, Traffic, conversation_of
 
+from mildroute.decision.log import DecisionRecord, read_log
 from mildroute.gateway.http.body import named_conversation
-from mildroute.gateway.observability.decision_log import DecisionRecord, read_log
 
 SETTINGS = """
 failover:

@@ -19,13 +19,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+from mildroute.decision.drift import Drift
+from mildroute.decision.log import DecisionRecord
+from mildroute.decision.policy import REASONS
 from mildroute.gateway import config as file
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.http import errors as error_responses
-from mildroute.gateway.observability.decision_log import DecisionRecord
-from mildroute.gateway.observability.drift import Drift
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.policy import REASONS
 from mildroute.gateway.upstream.failover import (
     FAILURE_REASONS,
     AttemptFailure,
@@ -436,7 +436,10 @@ def _yaml(name: str, value: Any, indent: str) -> str:
 def _errors() -> set[tuple[int, str, str]]:
     """Return the gateway's own errors, read from its source: status, code, message."""
     found = set()
-    for path in sorted((ROOT / "src" / "mildroute" / "gateway").rglob("*.py")):
+    sources = ROOT / "src" / "mildroute"
+    for path in sorted(
+        [*(sources / "decision").rglob("*.py"), *(sources / "gateway").rglob("*.py")]
+    ):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for scope in ast.walk(tree):
             if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import yaml
 
-from mildroute.gateway.observability.decision_log import read_decisions
-from mildroute.gateway.observability.feedback import read_feedback, read_samples
+from mildroute.decision.feedback import read_feedback, read_samples
+from mildroute.decision.log import read_decisions
 
 _LOG = "decisions"
 

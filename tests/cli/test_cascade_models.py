@@ -27,9 +27,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
+from mildroute.decision.predictor import Predictor
 from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.gateway.config import EncoderConfig
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.routers.cascade.router import CascadeRouter
 from tests.gateway.fakes import FakeManager
 from tests.gateway.running import running

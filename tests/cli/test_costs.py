@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from serving.records import PLAIN
 
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.observability.decision_log import DecisionLog
-from mildroute.gateway.observability.feedback import FeedbackLog
+from tests.support.records import PLAIN
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.gateway.observability.decision_log import dollars_of_today
+from mildroute.decision.log import dollars_of_today
 from mildroute.gateway.workers import Channel
 from tests.cli.test_serve import ask, experts_file, fitted, running
 from tests.experts.hostile_server import HostileServer, says

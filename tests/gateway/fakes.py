@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mildroute import Target
+from mildroute.decision.log import DecisionRecord
+from mildroute.decision.predictor import Prediction
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.experts.config import ExpertFile, ExpertSpec
-from mildroute.gateway.observability.decision_log import DecisionRecord
-from mildroute.gateway.routing.predictor import Prediction
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS
 from mildroute.routers.frontier.operating_point import OperatingPoint
 

@@ -15,9 +15,9 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
+from mildroute.decision.log import DecisionRecord
 from mildroute.gateway.app import Gateway, GatewayServices, create_app
 from mildroute.gateway.config import FailoverConfig, GatewayConfig
-from mildroute.gateway.observability.decision_log import DecisionRecord
 from tests.experts.loopback import LoopbackServer
 from tests.gateway.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 

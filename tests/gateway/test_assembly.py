@@ -16,7 +16,7 @@ from mildroute.persistence import save_router
 from mildroute.persistence.remote import sign_router
 from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
-from tests.gateway.records import record
+from tests.support.records import record
 
 EXPERTS = """prices_date: 2026-11-01
 experts:

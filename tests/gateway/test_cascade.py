@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
+from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.base import answer_text
 from mildroute.fitting.targets import without_looks
@@ -22,7 +23,6 @@ from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.gateway.limits import LocalLimits
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.gateway.upstream.usage import without_logprobs
 from mildroute.persistence.artifact import load_router, save_router
 from mildroute.routers.cascade.router import CascadePath, CascadeRouter

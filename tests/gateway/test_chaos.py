@@ -20,10 +20,10 @@ def test_a_book_that_does_not_agree_is_noticed(tmp_path: Path) -> None:
     from books import audit
     from traffic import Told, conversation_of
 
+    from mildroute.decision.log import DecisionLog
     from mildroute.gateway.config import DecisionLogConfig
     from mildroute.gateway.http.body import named_conversation
-    from mildroute.gateway.observability.decision_log import DecisionLog
-    from tests.gateway.records import record
+    from tests.support.records import record
 
     log = DecisionLog(DecisionLogConfig(tmp_path))
     # By hand: 30 is asked with 20 + 30 % 30 = 20 tokens and answered with 1 + 30 % 7 = 3; small

@@ -27,8 +27,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from mildroute.decision.log import DecisionRecord
 from mildroute.gateway.config import FailoverConfig, GatewayConfig
-from mildroute.gateway.observability.decision_log import DecisionRecord
 from tests.experts.hostile_server import Behavior, Call, HostileServer, Script
 from tests.gateway.running import TRUST, Running, running, until
 from tests.support import chats, messages

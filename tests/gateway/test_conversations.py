@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mildroute.decision.decider import SessionAffinity
 from mildroute.gateway.config import DecisionLogConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.http.body import conversation_digest, named_conversation
-from mildroute.gateway.routing.decider import SessionAffinity
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.fakes import FakePredictor
 from tests.gateway.running import running

@@ -28,8 +28,8 @@ from mildroute.gateway.observability.metrics import GatewayMetrics, merge_snapsh
 from mildroute.learning.trail import State, Store, Trail
 from tests.experts.hostile_server import HostileServer, says, status
 from tests.gateway.fakes import FakeManager, FakePredictor
-from tests.gateway.records import record
 from tests.gateway.running import Running, running
+from tests.support.records import record
 
 PLAIN = GatewayConfig(failover=FailoverConfig(drain_timeout=1.0, max_rounds=1))
 POLICY = (

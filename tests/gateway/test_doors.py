@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from mildroute.decision.feedback import FeedbackLog, read_feedback
 from mildroute.gateway.config import (
     CircuitBreakerConfig,
     DecisionLogConfig,
@@ -18,7 +19,6 @@ from mildroute.gateway.config import (
 )
 from mildroute.gateway.keys import APIClient, KeyStore, add_client, hash_key, new_key
 from mildroute.gateway.limits import LocalLimits
-from mildroute.gateway.observability.feedback import FeedbackLog, read_feedback
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.failover import Failover
 from tests.experts.hostile_server import HostileServer, says

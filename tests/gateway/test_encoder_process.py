@@ -22,13 +22,13 @@ import pytest
 from encoders.models import tiny_bert
 
 from mildroute import TextRouter
+from mildroute.decision.batching import EncoderQueue
+from mildroute.decision.predictor import Predictor
 from mildroute.encoders import SentenceEncoder
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArtifactError
 from mildroute.gateway.config import EncoderConfig
-from mildroute.gateway.routing.batching import EncoderQueue
 from mildroute.gateway.routing.encoder_process import EncoderServer, SharedEncoderQueue
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import has_network, read_manifest
 from mildroute.routers.base import named_costs

@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import chisquare
 
+from mildroute.decision.decider import ExplorationBudget
+from mildroute.decision.policy import Decision, decide, resolve_look
+from mildroute.decision.predictor import Prediction
 from mildroute.gateway.config import (
     ExplorationConfig,
     GatewayConfig,
@@ -21,9 +24,6 @@ from mildroute.gateway.config import (
 )
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.limits import DAY
-from mildroute.gateway.routing.decider import ExplorationBudget
-from mildroute.gateway.routing.policy import Decision, decide, resolve_look
-from mildroute.gateway.routing.predictor import Prediction
 from mildroute.gateway.upstream.pool import ExpertStatus
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.fakes import FakePredictor

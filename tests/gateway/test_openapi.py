@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from mildroute.decision.feedback import FeedbackLog
 from mildroute.gateway.app import openapi_schema
 from mildroute.gateway.config import DecisionLogConfig, FailoverConfig, GatewayConfig
-from mildroute.gateway.observability.feedback import FeedbackLog
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.running import Running, running
 

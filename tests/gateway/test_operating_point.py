@@ -18,17 +18,17 @@ import pytest
 
 from mildroute import Target, TextRouter, fit
 from mildroute.costs.table import CostTable
+from mildroute.decision import predictor as predictor_module
+from mildroute.decision.export import costs_from_log
+from mildroute.decision.log import DecisionRecord, read_log
+from mildroute.decision.policy import get_request_id, target_headers
+from mildroute.decision.predictor import Predictor, TooManyTargetsError
 from mildroute.evaluation.logged_data import read_logged_decisions
 from mildroute.evaluation.off_policy import Method, estimate_expert_costs
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.gateway.app import create_app
 from mildroute.gateway.config import DecisionLogConfig, EncoderConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.factory import load_gateway
-from mildroute.gateway.observability.decision_log import DecisionRecord, read_log
-from mildroute.gateway.observability.export import costs_from_log
-from mildroute.gateway.routing import predictor as predictor_module
-from mildroute.gateway.routing.policy import get_request_id, target_headers
-from mildroute.gateway.routing.predictor import Predictor, TooManyTargetsError
 from mildroute.persistence import load_router, save_router
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.running import TRUST, Served, until

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from mildroute.decision import reload
+from mildroute.decision.log import read_log
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArtifactError
 from mildroute.gateway.config import EncoderConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.factory import load_gateway
-from mildroute.gateway.observability.decision_log import read_log
-from mildroute.gateway.routing import reload
-from mildroute.gateway.routing.reload import PredictorManager
 from mildroute.persistence.remote import publish_router
 from tests.cli.test_serve import (
     ask,

@@ -19,10 +19,10 @@ import fsspec
 import pytest
 
 from mildroute import TextRouter
+from mildroute.decision.reload import Canary, CanaryError, PredictorManager
 from mildroute.exceptions import ArtifactError, MissingExtraError
 from mildroute.gateway.config import EncoderConfig
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.reload import Canary, CanaryError, PredictorManager
 from mildroute.persistence import remote, save_router
 from mildroute.persistence.remote import (
     Pointer,
@@ -423,7 +423,7 @@ def test_a_folder_that_is_replaced_after_its_signature_was_verified_is_refused(
         for name in ("router.json", "weights.safetensors"):
             shutil.copy(routers[1] / name, folder)
 
-    monkeypatch.setattr("mildroute.gateway.routing.reload.verify_signature", verify_and_swap)
+    monkeypatch.setattr("mildroute.decision.reload.verify_signature", verify_and_swap)
     with pytest.raises(ArtifactError, match="must hold the router"):
         PredictorManager(folder, RULES, public_keys=tmp_path / "keys.pem").load()
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from mildroute.decision.reload import Reloader
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.keys import ANYONE, APIClient, KeyStore, add_client
-from mildroute.gateway.routing.reload import Reloader
 from mildroute.gateway.upstream.pool import ExpertPool
 from tests.gateway.fakes import FakeManager, FakePredictor, write_experts
 

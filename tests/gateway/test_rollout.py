@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from mildroute import TextRouter
+from mildroute.decision.reload import Canary, PredictorManager
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.keys import KeyStore, add_client
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.reload import Canary, PredictorManager
 from mildroute.persistence import save_router
 from mildroute.persistence.remote import promote_canary, publish_router, roll_back
 from mildroute.routers.base import named_costs

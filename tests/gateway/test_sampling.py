@@ -25,6 +25,9 @@ from typer.testing import CliRunner
 
 from mildroute._jsonl import log_files, read_file
 from mildroute.cli.app import app
+from mildroute.decision.export import LoggedCostTable, costs_from_log
+from mildroute.decision.feedback import FeedbackLog, SampleLog, read_samples
+from mildroute.decision.log import DecisionLog
 from mildroute.evaluation.logged_data import read_logged_decisions
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile
@@ -35,16 +38,13 @@ from mildroute.gateway.config import (
     SamplingConfig,
 )
 from mildroute.gateway.limits import DAY
-from mildroute.gateway.observability.decision_log import DecisionLog
-from mildroute.gateway.observability.export import LoggedCostTable, costs_from_log
-from mildroute.gateway.observability.feedback import FeedbackLog, SampleLog, read_samples
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.sampling import FileBudget, load_sampler
 from tests.experts.hostile_server import Behavior, Call, HostileServer, hangs, says, status
 from tests.gateway.fakes import FakeManager, experts_at
-from tests.gateway.records import record
 from tests.gateway.running import TRUST, Running, running, until
 from tests.gateway.streams import DONE, event, streams, usage
+from tests.support.records import record
 
 # A dollar for a thousand tokens.
 PRICE = {"input": 1000.0, "output": 1000.0}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mildroute.decision.log import DecisionLog, dollars_of_today
 from mildroute.exceptions import TableError
 from mildroute.gateway.config import DecisionLogConfig
 from mildroute.gateway.limits import DAY
-from mildroute.gateway.observability.decision_log import DecisionLog, dollars_of_today
-from tests.gateway.records import record
+from tests.support.records import record
 
 TODAY = 20_000 * DAY
 

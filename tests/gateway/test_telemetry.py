@@ -8,10 +8,10 @@ from math import inf, isnan, nan
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mildroute.gateway.observability.decision_log import DecisionRecord
-from mildroute.gateway.observability.drift import Drift, DriftReference
+from mildroute.decision.drift import Drift, DriftReference
+from mildroute.decision.log import DecisionRecord
+from mildroute.decision.policy import REASONS
 from mildroute.gateway.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
-from mildroute.gateway.routing.policy import REASONS
 
 RECORD = DecisionRecord(
     decision_id="d1",

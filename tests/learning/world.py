@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving.records import ATTEMPT, record
 
 from mildroute import TextRouter
 from mildroute._jsonl import JsonlWriter
 from mildroute.costs.table import CostTable
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.observability.decision_log import DecisionLog
-from mildroute.gateway.observability.feedback import FeedbackLog
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.remote import fetch_artifact, pointer_or_none, publish_router
 from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
+from tests.support.records import ATTEMPT, record
 
 EXPERTS = ("small", "large")
 DOLLARS = {"small": 0.001, "large": 0.01}

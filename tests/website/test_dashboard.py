@@ -16,8 +16,8 @@ from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.learning.trail import State, Store, Trail
 from tests.experts.hostile_server import HostileServer, says, status
 from tests.gateway.fakes import FakePredictor
-from tests.gateway.records import record
 from tests.gateway.running import Running, running, until
+from tests.support.records import record
 from tests.website.test_pages import OVERFLOWING, WIDER, faults_of
 
 PLAIN = GatewayConfig(failover=FailoverConfig(drain_timeout=1.0, max_rounds=1))

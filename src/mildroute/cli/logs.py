@@ -14,9 +14,9 @@ from mildroute.cli._output import print_json, print_notes, print_table
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
+    from mildroute.decision.export import LoggedCostTable
     from mildroute.evaluation.logged_data import LoggedDecisions
     from mildroute.evaluation.off_policy import Estimate
-    from mildroute.gateway.observability.export import LoggedCostTable
 
 __all__ = ["costs"]
 
@@ -56,7 +56,7 @@ def costs_from_log(
 
     Example: mildroute costs from-log log --out logged.parquet
     """
-    from mildroute.gateway.observability.export import costs_from_log as join
+    from mildroute.decision.export import costs_from_log as join
 
     if out.suffix != ".parquet":
         raise ArgumentError(

@@ -185,7 +185,7 @@ async def _check_store(limits: RedisLimits) -> None:
 
 def _check_log(folder: Path | None) -> None:
     """Refuse a log that could not be written or resumed; nothing is made."""
-    from mildroute.gateway.observability.decision_log import DECISIONS, dollars_of_today
+    from mildroute.decision.log import DECISIONS, dollars_of_today
 
     if folder is None:
         return

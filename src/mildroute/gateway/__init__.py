@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
+    from mildroute.decision.export import costs_from_log as costs_from_log
     from mildroute.gateway.app import (
         Gateway as Gateway,
         GatewayServices as GatewayServices,
@@ -14,6 +15,5 @@ if TYPE_CHECKING:
     )
     from mildroute.gateway.config import GatewayConfig as GatewayConfig
     from mildroute.gateway.factory import load_gateway as load_gateway
-    from mildroute.gateway.observability.export import costs_from_log as costs_from_log
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

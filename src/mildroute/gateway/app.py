@@ -14,6 +14,10 @@ from typing import Any
 
 from mildroute import __version__
 from mildroute._yaml import read_document
+from mildroute.decision.decider import Decider, ExplorationBudget, SessionAffinity
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog
+from mildroute.decision.reload import PredictorManager, Reloader
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
@@ -37,13 +41,9 @@ from mildroute.gateway.http.request import (
 )
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import Limits, LocalLimits
-from mildroute.gateway.observability.decision_log import DecisionLog
-from mildroute.gateway.observability.feedback import FeedbackLog
 from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.gateway.observability.tracing import Tracing
-from mildroute.gateway.routing.decider import Decider, ExplorationBudget, SessionAffinity
-from mildroute.gateway.routing.reload import PredictorManager, Reloader
 from mildroute.gateway.sampling import Sampler
 from mildroute.gateway.upstream.failover import Failover
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from time import perf_counter
 from urllib.parse import quote
 
+from mildroute.decision.decider import RoutingResult
+from mildroute.decision.feedback import DecisionIds
+from mildroute.decision.log import DecisionLog, DecisionRecord
+from mildroute.decision.policy import Decision
 from mildroute.gateway.config import describe_target
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import CLIENT_CLOSED_REQUEST
 from mildroute.gateway.http.request import Header, Request
 from mildroute.gateway.keys import APIClient
 from mildroute.gateway.limits import Reservation
-from mildroute.gateway.observability.decision_log import DecisionLog, DecisionRecord
-from mildroute.gateway.observability.feedback import DecisionIds
 from mildroute.gateway.observability.logs import LogThrottle, log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import RequestSpan, Tracing
-from mildroute.gateway.routing.decider import RoutingResult
-from mildroute.gateway.routing.policy import Decision
 from mildroute.gateway.upstream.failover import AttemptLog
 from mildroute.gateway.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
 

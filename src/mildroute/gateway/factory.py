@@ -7,20 +7,20 @@ import time
 from pathlib import Path
 
 from mildroute._files import without_credentials
+from mildroute.decision.drift import Drift
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog, dollars_of_today
+from mildroute.decision.predictor import Predictor
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.gateway.app import GatewayServices
 from mildroute.gateway.config import GatewayConfig, target_from_setting
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import Limits, LocalLimits, RedisLimits
-from mildroute.gateway.observability.decision_log import DecisionLog, dollars_of_today
-from mildroute.gateway.observability.drift import Drift
-from mildroute.gateway.observability.feedback import FeedbackLog
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing, otlp_provider
-from mildroute.gateway.routing.predictor import Predictor
-from mildroute.gateway.routing.reload import PredictorManager
 from mildroute.gateway.sampling import load_sampler
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS
 from mildroute.routers.frontier.target import Target

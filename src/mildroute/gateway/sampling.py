@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mildroute._files import atomic_write, file_lock
+from mildroute.decision.feedback import SampleLog, has_enough_samples
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Expert, Query, answer_text
 from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert
@@ -29,7 +30,6 @@ from mildroute.gateway.http.body import LARGE_BODY, ParsedRequest, parse_request
 from mildroute.gateway.http.prompt import text_of
 from mildroute.gateway.http.request import Request, forward_request_headers
 from mildroute.gateway.limits import ROUNDING, start_of_day
-from mildroute.gateway.observability.feedback import SampleLog, has_enough_samples
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream._http1 import UpstreamError

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mildroute.decision.batching import EncoderQueue
+from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.gateway.app import Gateway
 from mildroute.gateway.config import GatewayConfig
@@ -25,9 +27,7 @@ from mildroute.gateway.factory import load_gateway
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.observability.logs import log_event, log_to_stderr
 from mildroute.gateway.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
-from mildroute.gateway.routing.batching import EncoderQueue
 from mildroute.gateway.routing.encoder_process import EncoderServer
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.gateway.server import serve
 
 __all__ = ["Channel", "serve_workers"]

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 
 import httpx
 
+from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import validate_base_url
 from mildroute.gateway.config import EncoderConfig, parse_target
 from mildroute.gateway.http.prompt import prompt_of_messages
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.routers.frontier.target import Target
 
 __all__ = ["MildroutePlugin", "RouteClient", "RoutingContext"]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mildroute.costs.table import CostTable
+from mildroute.decision.export import costs_from_log
 from mildroute.evaluation.sequential import (
     Change,
     LearningPlan,
@@ -36,7 +37,6 @@ from mildroute.fitting.fit import fit
 from mildroute.fitting.result import FittedRouter
 from mildroute.fitting.targets import point_of
 from mildroute.fitting.text_router import TextRouter
-from mildroute.gateway.observability.export import costs_from_log
 from mildroute.learning.traffic import RouterPair, Row, read_traffic, residual_series
 from mildroute.learning.trail import State, Store, Trail
 from mildroute.persistence.artifact import MANIFEST, load_router, save_router

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute.decision.feedback import read_feedback, read_samples
+from mildroute.decision.log import read_decisions
 from mildroute.evaluation.logged_data import LoggedDecisions
 from mildroute.evaluation.off_policy import Estimate, estimate_cost_difference
 from mildroute.evaluation.sequential import canary_gains
 from mildroute.fitting.text_router import RoutedInput, TextRouter
-from mildroute.gateway.observability.decision_log import read_decisions
-from mildroute.gateway.observability.feedback import read_feedback, read_samples
 from mildroute.learning.trail import State
 
 __all__ = ["RouterPair", "Row", "read_traffic", "residual_series"]

@@ -11,6 +11,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from mildroute.decision.decider import Decider, RoutingResult
+from mildroute.decision.policy import (
+    get_request_id,
+    resolve_target,
+    target_headers,
+)
+from mildroute.decision.predictor import Predictor
 from mildroute.experts.anthropic import MessageStream, message_error
 from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.gateway.authentication import Authenticator, check_model
@@ -28,13 +35,6 @@ from mildroute.gateway.http.request import (
     shutting_down,
 )
 from mildroute.gateway.observability.logs import log_event
-from mildroute.gateway.routing.decider import Decider, RoutingResult
-from mildroute.gateway.routing.policy import (
-    get_request_id,
-    resolve_target,
-    target_headers,
-)
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.gateway.sampling import Sampler
 from mildroute.gateway.upstream._http1 import (
     StreamError,

@@ -17,6 +17,9 @@ from typing import Any
 
 from mildroute import __version__
 from mildroute._files import open_location
+from mildroute.decision.policy import REASONS
+from mildroute.decision.predictor import Predictor
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import MildrouteError
 from mildroute.gateway.authentication import AdminAuth
 from mildroute.gateway.config import GatewayConfig
@@ -32,9 +35,6 @@ from mildroute.gateway.http.request import (
 )
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.observability.metrics import LEVELS, STATES, GatewayMetrics, Snapshot
-from mildroute.gateway.routing.policy import REASONS
-from mildroute.gateway.routing.predictor import Predictor
-from mildroute.gateway.routing.reload import PredictorManager
 from mildroute.gateway.upstream.pool import ExpertPool
 
 __all__ = ["Dashboard"]

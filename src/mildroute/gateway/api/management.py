@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.reload import CanaryError, PredictorManager, Reloader
 from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Handler, InFlightLimiter, Request
-from mildroute.gateway.observability.feedback import FeedbackLog
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.reload import CanaryError, PredictorManager, Reloader
 from mildroute.gateway.upstream.pool import ExpertPool
 
 __all__ = ["AdminEndpoints", "ManagementEndpoints"]

@@ -8,6 +8,14 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from mildroute.decision.decider import Decider
+from mildroute.decision.policy import (
+    get_request_id,
+    resolve_target,
+    target_headers,
+    validate_id,
+)
+from mildroute.decision.predictor import ROWS_PER_TURN
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.context import RequestContext, RequestRecorder
@@ -16,14 +24,6 @@ from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.prompt import RoutingInput
 from mildroute.gateway.http.request import Request, parse_body, parse_json
 from mildroute.gateway.keys import APIClient
-from mildroute.gateway.routing.decider import Decider
-from mildroute.gateway.routing.policy import (
-    get_request_id,
-    resolve_target,
-    target_headers,
-    validate_id,
-)
-from mildroute.gateway.routing.predictor import ROWS_PER_TURN
 from mildroute.routers.frontier.operating_point import OperatingPoint
 
 __all__ = ["RouteEndpoint"]

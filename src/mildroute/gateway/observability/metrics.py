@@ -12,8 +12,8 @@ from typing import Any
 
 from mildroute import __version__
 from mildroute._optional import needs_extra
-from mildroute.gateway.observability.decision_log import DecisionRecord
-from mildroute.gateway.observability.drift import Drift, DriftReport
+from mildroute.decision.drift import Drift, DriftReport
+from mildroute.decision.log import DecisionRecord
 
 with needs_extra("prometheus-client", extra="serve", user="mildroute.gateway"):
     from prometheus_client import CollectorRegistry, ProcessCollector

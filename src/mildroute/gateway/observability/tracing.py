@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import Any, NamedTuple
 
+from mildroute.decision.log import DecisionRecord
 from mildroute.exceptions import MissingExtraError
-from mildroute.gateway.observability.decision_log import DecisionRecord
 
 __all__ = ["OPERATIONS", "AttemptSpan", "CallTarget", "RequestSpan", "Tracing", "otlp_provider"]
 

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute.decision.batching import EncoderQueue
 from mildroute.exceptions import ArtifactError, MildrouteError
 from mildroute.gateway.config import EncoderConfig
-from mildroute.gateway.routing.batching import EncoderQueue
 
 __all__ = ["EncoderServer", "SharedEncoderQueue"]
 

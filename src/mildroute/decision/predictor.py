@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from mildroute._hashing import request_uniforms
+from mildroute.decision.batching import EncoderQueue
+from mildroute.decision.drift import DriftReference
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.fitting.targets import operating_point, without_looks
 from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, describe_target
-from mildroute.gateway.observability.drift import DriftReference
-from mildroute.gateway.routing.batching import EncoderQueue
 from mildroute.gateway.routing.encoder_process import SharedEncoderQueue
 from mildroute.persistence.artifact import has_network, load_router, read_manifest
 from mildroute.routers.cascade.router import CascadeRouter

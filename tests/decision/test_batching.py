@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from mildroute.decision.batching import EncoderQueue
 from mildroute.gateway.config import EncoderConfig
-from mildroute.gateway.routing.batching import EncoderQueue
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from mildroute.decision.feedback import DecisionIds, FeedbackLog, read_feedback
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.observability.feedback import DecisionIds, FeedbackLog, read_feedback
 
 
 def test_the_last_score_counts_by_time_and_not_by_file(tmp_path: Path) -> None:

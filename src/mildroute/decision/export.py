@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mildroute._jsonl import check_log
-from mildroute.exceptions import TableError
-from mildroute.gateway.observability.decision_log import read_decisions
-from mildroute.gateway.observability.feedback import (
+from mildroute.decision.feedback import (
     SampleSummary,
     read_feedback,
     read_samples,
     summarize_samples,
 )
+from mildroute.decision.log import read_decisions
+from mildroute.exceptions import TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa

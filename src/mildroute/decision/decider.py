@@ -12,25 +12,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mildroute.exceptions import ArgumentError
-from mildroute.gateway.config import AUTO_MODEL, TARGETS, ExplorationConfig, RoutingConfig
-from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.limits import ROUNDING, start_of_day
-from mildroute.gateway.routing.policy import (
+from mildroute.decision.policy import (
     Decision,
     decide,
     decide_pinned,
     resolve_look,
     status_of_look,
 )
-from mildroute.gateway.routing.predictor import (
+from mildroute.decision.predictor import (
     ROWS_PER_TURN,
     Prediction,
     Predictor,
     TooManyTargetsError,
 )
-from mildroute.gateway.routing.reload import PredictorManager
+from mildroute.decision.reload import PredictorManager
+from mildroute.exceptions import ArgumentError
+from mildroute.gateway.config import AUTO_MODEL, TARGETS, ExplorationConfig, RoutingConfig
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.limits import ROUNDING, start_of_day
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool, ExpertStatus
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.target import Target

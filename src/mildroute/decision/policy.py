@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from mildroute.decision.predictor import Prediction
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.config import (
     TARGETS,
@@ -21,7 +22,6 @@ from mildroute.gateway.config import (
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Header
-from mildroute.gateway.routing.predictor import Prediction
 from mildroute.gateway.upstream.pool import ExpertStatus
 from mildroute.routers.frontier.target import Target
 

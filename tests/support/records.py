@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mildroute.gateway.observability.decision_log import DecisionRecord
+from mildroute.decision.log import DecisionRecord
 
 ATTEMPT = {
     "expert": "small",

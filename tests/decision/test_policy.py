@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mildroute.decision.policy import REASONS, Decision, decide, decide_pinned
+from mildroute.decision.predictor import Prediction
 from mildroute.gateway.config import ExplorationConfig, RoutingConfig
 from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.routing.policy import REASONS, Decision, decide, decide_pinned
-from mildroute.gateway.routing.predictor import Prediction
 from mildroute.gateway.upstream.pool import ExpertStatus
 from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
 

@@ -5,14 +5,14 @@ from math import isnan, log
 import numpy as np
 import pytest
 
-from mildroute.exceptions import ArgumentError
-from mildroute.gateway.observability.drift import (
+from mildroute.decision.drift import (
     Drift,
     DriftReference,
     StabilityIndex,
     Window,
     stability,
 )
+from mildroute.exceptions import ArgumentError
 
 SKEWED = np.array([0.5, 0.3, 0.15, 0.05])
 

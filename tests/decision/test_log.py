@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from serving.records import record
 
+from mildroute.decision.export import costs_from_log
+from mildroute.decision.log import DecisionLog, dollars_of_today, read_log
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.observability.decision_log import DecisionLog, dollars_of_today, read_log
-from mildroute.gateway.observability.export import costs_from_log
+from tests.support.records import record
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from pathlib import Path
 from typing import NamedTuple
 
+from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import EncoderConfig, GatewayConfig, describe_target
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.routing.predictor import Predictor
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices
 from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
 from mildroute.persistence.remote import (

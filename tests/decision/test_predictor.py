@@ -13,10 +13,10 @@ import pytest
 
 from mildroute import Target, TextRouter, fit
 from mildroute.costs.table import CostTable
+from mildroute.decision.predictor import Predictor
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.gateway.config import EncoderConfig, parse_target
-from mildroute.gateway.routing.predictor import Predictor
-from mildroute.gateway.routing.reload import PredictorManager
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.mild import MildRouter
 

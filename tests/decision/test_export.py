@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from serving.records import ATTEMPT, record
 
 from mildroute.costs.table import CostTable
+from mildroute.decision.export import LoggedCostTable, costs_from_log
+from mildroute.decision.feedback import FeedbackLog
+from mildroute.decision.log import DecisionLog, DecisionRecord
 from mildroute.evaluation.logged_data import read_logged_decisions
 from mildroute.evaluation.off_policy import Method, estimate_expert_costs
 from mildroute.exceptions import TableError
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.observability.decision_log import DecisionLog, DecisionRecord
-from mildroute.gateway.observability.export import LoggedCostTable, costs_from_log
-from mildroute.gateway.observability.feedback import FeedbackLog
+from tests.support.records import ATTEMPT, record
 
 
 def joined(
