@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from routers.stored import document_of, forged_document
+from persistence.stored import document_of, forged_document
 
 from encoders.models import load_transformers, tiny_bert
 from mildroute import TextRouter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from persistence.test_registry import install
 
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence.registry import get_router, router_names
@@ -17,7 +18,6 @@ from mildroute.routers.surrogate import (
     TDEFRouter,
     get_loss,
 )
-from routers.storage.test_registry import install
 
 PLUGIN = """
 class Bare:

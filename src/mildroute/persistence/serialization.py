@@ -1,11 +1,12 @@
-"""Estimators as a JSON tree, and which of their attributes may be stored."""
+"""Fitted estimators as trees that JSON can hold, with the tensors that they refer to, and back.
+
+Decoding runs no constructor and imports nothing that the tree names.
+"""
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -14,114 +15,147 @@ from numpy.typing import NDArray
 
 from mildroute.exceptions import ArtifactError
 from mildroute.persistence.arrays import array_from_node, array_to_node
+from mildroute.persistence.attributes import (
+    check_attributes,
+    check_parameters,
+    local_parameters,
+    parameters_of,
+)
 from mildroute.persistence.registry import GROUP, resolve_class, storage_name
 
-__all__ = [
-    "check_attributes",
-    "check_parameters",
-    "decode",
-    "encode",
-    "local_parameters",
-    "parameters_of",
-]
-
-
-# Which names of a class an artifact may fill: constructor parameters and fitted attributes, never
-# behavior.
-
-
-_FITTED = re.compile(r"[a-zA-Z](?:[A-Za-z0-9_]*[A-Za-z0-9])?_")
-
-
-def parameters_of(cls: type[Any]) -> dict[str, Any]:
-    """Names of the constructor's parameters and their defaults.
-
-    ``inspect.Parameter.empty`` where there is none.
-    """
-    constructor = cls.__init__
-    if constructor is object.__init__:
-        return {}
-    _, *given = inspect.signature(constructor).parameters.values()
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {parameter.name: parameter.default for parameter in given if parameter.kind in named}
-
-
-def local_parameters(cls: type[Any]) -> tuple[str, ...]:
-    """Parameters that speak of this machine, such as a folder for a cache.
-
-    Not stored, and never taken from an artifact.
-
-    A class names them in its tuple ``_machine_local``; a rebuilt estimator gets their defaults.
-    """
-    return tuple(getattr(cls, "_machine_local", ()))
-
-
-def check_parameters(cls: type[Any], names: Iterable[str]) -> None:
-    """Refuse names that are no parameters of the constructor, and a lack of those it needs.
-
-    It needs those that have no default.
-    """
-    known, given = parameters_of(cls), set(names)
-    for name in sorted(given - set(known)):
-        raise ArtifactError(
-            f"{cls.__name__} has no parameter {name!r:.80}; it was stored by another version or"
-            " changed by hand."
-        )
-    for name in sorted(given & set(local_parameters(cls))):
-        raise ArtifactError(
-            f"{name!r} of {cls.__name__} belongs to the machine that it runs on; an artifact may"
-            " not set it."
-        )
-    for name, default in known.items():
-        if name not in given and default is inspect.Parameter.empty:
-            raise ArtifactError(
-                f"{cls.__name__} needs the parameter {name!r}, which is not stored; store the"
-                " router again."
-            )
-        _check_is_data(cls, name)
-
-
-def check_attributes(cls: type[Any], names: Iterable[str]) -> None:
-    """Refuse names that are not fitted attributes.
-
-    They end with one underscore, start with a letter and are no part of the class.
-    """
-    for name in names:
-        if not _FITTED.fullmatch(name):
-            raise ArtifactError(
-                f"{name!r:.80} of {cls.__name__} is no fitted attribute: its name must start with a"
-                " letter and end with one underscore; rename it, or list private scratch in the"
-                " class's tuple `_transient` so that it is not stored."
-            )
-        if name in parameters_of(cls):
-            raise ArtifactError(
-                f"{name!r:.80} of {cls.__name__} is a parameter and cannot be an attribute too;"
-                " rename one of them."
-            )
-        _check_is_data(cls, name)
-
-
-def _check_is_data(cls: type[Any], name: str) -> None:
-    found = inspect.getattr_static(cls, name, None)
-    if callable(found) or hasattr(type(found), "__get__"):
-        raise ArtifactError(
-            f"{name!r:.80} of {cls.__name__} is a method or property; an artifact may hold data"
-            " only, so rename it."
-        )
-
-
-# The way back from a tree and its tensors to a fitted estimator. It runs no constructor and
-# imports nothing that the tree names.
-
+__all__ = ["decode", "encode"]
 
 Node: TypeAlias = dict[str, Any]
 Tensors: TypeAlias = dict[str, NDArray[Any]]
+Path: TypeAlias = tuple[str, ...]
+Encoder: TypeAlias = Callable[[Any, Path, Tensors], Any]
 
+# Maximum levels of nesting; a structure that contains itself ends here.
+_DEEPEST = 24
 _UNUSUAL_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
+def encode(value: Any, path: Path, tensors: Tensors) -> Any:
+    """Return the node of a value and add the numbers of its arrays to ``tensors``.
+
+    Plain JSON values are their own nodes. Everything else is an object whose ``"$"`` names its
+    kind.
+
+    Args:
+        value: `None`, a number, a string, an array, an estimator that may be stored, or a list,
+            tuple or dict of those.
+        path: Position of the value in the tree, for messages and names of tensors.
+        tensors: Arrays of numbers by name, to which this adds.
+    """
+    if len(path) > _DEEPEST:
+        raise ArtifactError(
+            f"{'.'.join(path)} is nested deeper than {_DEEPEST} levels; does something contain"
+            " itself?"
+        )
+    encoder: Encoder = _ENCODERS.get(type(value), _encode_other)
+    return encoder(value, path, tensors)
+
+
+def _encode_json_value(value: Any, _path: Path, _tensors: Tensors) -> Any:
+    return value
+
+
+def _encode_int(value: int, path: Path, _tensors: Tensors) -> int:
+    if not -(2**63) <= value < 2**64:
+        raise ArtifactError(
+            f"{'.'.join(path)} must fit in 64 bits, got an integer of {value.bit_length()}; use a"
+            " smaller one."
+        )
+    return value
+
+
+def _encode_float(value: float, _path: Path, _tensors: Tensors) -> Any:
+    return value if math.isfinite(value) else {"$": "float", "value": str(value)}
+
+
+def _encode_list(value: list[Any], path: Path, tensors: Tensors) -> list[Any]:
+    return [encode(item, (*path, str(index)), tensors) for index, item in enumerate(value)]
+
+
+def _encode_tuple(value: tuple[Any, ...], path: Path, tensors: Tensors) -> dict[str, Any]:
+    return {"$": "tuple", "items": _encode_list(list(value), path, tensors)}
+
+
+def _encode_dict(value: dict[Any, Any], path: Path, tensors: Tensors) -> dict[str, Any]:
+    for key in value:
+        if type(key) is not str:
+            raise ArtifactError(
+                f"{'.'.join(path)} must have strings as keys, got {key!r:.80}; convert them with"
+                " str()."
+            )
+    return {
+        "$": "dict",
+        "items": {key: encode(item, (*path, key), tensors) for key, item in value.items()},
+    }
+
+
+def _refuse_function(value: FunctionType, path: Path, _tensors: Tensors) -> Any:
+    raise ArtifactError(
+        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code;"
+        " register it as an entry point, for example of the group 'mildroute.losses', and pass"
+        " its name."
+    )
+
+
+def _encode_other(value: Any, path: Path, tensors: Tensors) -> dict[str, Any]:
+    if isinstance(value, np.generic):
+        return {"$": "scalar", "array": array_to_node(np.asarray(value), path, tensors)}
+    name = storage_name(type(value))
+    if name is not None:
+        return _encode_estimator(value, name, path, tensors)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise ArtifactError(
+        f"{'.'.join(path)} must be None, a number, a string, an array, a list, tuple or dict of"
+        f" those, or a class of mildroute.routers or of the entry-point group {GROUP!r}, got"
+        f" {kind}; store its numbers instead, or list a private attribute in `_transient`."
+    )
+
+
+def _encode_estimator(value: Any, name: str, path: Path, tensors: Tensors) -> dict[str, Any]:
+    cls = type(value)
+    parameters = value.get_params(deep=False)
+    transient = getattr(cls, "_transient", ())
+    params = {key: item for key, item in parameters.items() if key not in local_parameters(cls)}
+    attributes = {
+        key: item
+        for key, item in vars(value).items()
+        if key not in parameters and key not in transient
+    }
+    check_parameters(cls, params)
+    check_attributes(cls, attributes)
+    return {
+        "$": "estimator",
+        "class": name,
+        "params": {
+            key: encode(item, (*path, key), tensors) for key, item in sorted(params.items())
+        },
+        "attributes": {
+            key: encode(item, (*path, key), tensors) for key, item in sorted(attributes.items())
+        },
+    }
+
+
+_ENCODERS: dict[type[Any], Encoder] = {
+    type(None): _encode_json_value,
+    bool: _encode_json_value,
+    str: _encode_json_value,
+    int: _encode_int,
+    float: _encode_float,
+    list: _encode_list,
+    tuple: _encode_tuple,
+    dict: _encode_dict,
+    np.ndarray: array_to_node,
+    FunctionType: _refuse_function,
+}
+
+
 def decode(node: Any, tensors: Tensors) -> Any:
-    """The value that a node stands for; the tensors it refers to are taken out of ``tensors``."""
+    """Return the value of a node and remove the tensors it refers to from ``tensors``."""
     if isinstance(node, list):
         return [decode(item, tensors) for item in node]
     if not isinstance(node, dict):
@@ -178,12 +212,13 @@ def _decode_scalar(node: Node, tensors: Tensors) -> Any:
 
 def _decode_estimator(node: Node, tensors: Tensors) -> Any:
     cls = resolve_class(_field(node, "class", str))
-    params, attributes = _field(node, "params", dict), _field(node, "attributes", dict)
+    params = _field(node, "params", dict)
+    attributes = _field(node, "attributes", dict)
     check_parameters(cls, params)
     check_attributes(cls, attributes)
     estimator = object.__new__(cls)
-    # Straight into the instance's dictionary: neither the constructor nor a setter of the class
-    # gets to see values from a file.
+    # Written into the instance's dictionary, so that neither the constructor nor a setter of the
+    # class runs on values from a file.
     vars(estimator).update(
         {
             **parameters_of(cls),
@@ -202,130 +237,4 @@ _DECODERS: dict[str, Callable[[Node, Tensors], Any]] = {
     "scalar": _decode_scalar,
     "strings": array_from_node,
     "tuple": _decode_tuple,
-}
-
-
-# A fitted estimator as a tree that JSON can hold, and the tensors it refers to.
-
-
-Path: TypeAlias = tuple[str, ...]
-Encoder: TypeAlias = Callable[[Any, Path, Tensors], Any]
-
-# Levels of nesting; a structure that contains itself ends here.
-_DEEPEST = 24
-
-
-def encode(value: Any, path: Path, tensors: Tensors) -> Any:
-    """The node that stands for a value; numbers of arrays are put into ``tensors``.
-
-    Plain JSON values stand for themselves, everything else is an object whose ``"$"`` says what it
-    is.
-
-    Args:
-        value: None, a number, a string, an array, an estimator that may be stored, or a list, tuple
-            or dict of those.
-        path: Where the value lies, for messages and names of tensors.
-        tensors: Filled with the arrays of numbers, by name.
-    """
-    if len(path) > _DEEPEST:
-        raise ArtifactError(
-            f"{'.'.join(path)} lies deeper than {_DEEPEST} levels; does something contain itself?"
-        )
-    encoder: Encoder = _ENCODERS.get(type(value), _encode_other)
-    return encoder(value, path, tensors)
-
-
-def _encode_plain(value: Any, _path: Path, _tensors: Tensors) -> Any:
-    return value
-
-
-def _encode_int(value: int, path: Path, _tensors: Tensors) -> int:
-    if not -(2**63) <= value < 2**64:
-        raise ArtifactError(
-            f"{'.'.join(path)} must fit in 64 bits, got an integer of {value.bit_length()}; take a"
-            " smaller one."
-        )
-    return value
-
-
-def _encode_float(value: float, _path: Path, _tensors: Tensors) -> Any:
-    return value if math.isfinite(value) else {"$": "float", "value": str(value)}
-
-
-def _encode_list(value: list[Any], path: Path, tensors: Tensors) -> list[Any]:
-    return [encode(item, (*path, str(place)), tensors) for place, item in enumerate(value)]
-
-
-def _encode_tuple(value: tuple[Any, ...], path: Path, tensors: Tensors) -> dict[str, Any]:
-    return {"$": "tuple", "items": _encode_list(list(value), path, tensors)}
-
-
-def _encode_dict(value: dict[Any, Any], path: Path, tensors: Tensors) -> dict[str, Any]:
-    for key in value:
-        if type(key) is not str:
-            raise ArtifactError(
-                f"{'.'.join(path)} must have strings for keys, got {key!r:.80}; convert them with"
-                " str()."
-            )
-    return {
-        "$": "dict",
-        "items": {key: encode(item, (*path, key), tensors) for key, item in value.items()},
-    }
-
-
-def _refuse_function(value: FunctionType, path: Path, _tensors: Tensors) -> Any:
-    raise ArtifactError(
-        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code;"
-        " register it as an entry point, such as one of the group 'mildroute.losses', and give its"
-        " name."
-    )
-
-
-def _encode_other(value: Any, path: Path, tensors: Tensors) -> dict[str, Any]:
-    if isinstance(value, np.generic):
-        return {"$": "scalar", "array": array_to_node(np.asarray(value), path, tensors)}
-    name = storage_name(type(value))
-    if name is not None:
-        return _encode_estimator(value, name, path, tensors)
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise ArtifactError(
-        f"{'.'.join(path)} must be None, a number, a string, an array, a list, tuple or dict of"
-        f" those, or a class of mildroute.routers or of the entry-point group {GROUP!r}, got"
-        f" {kind}; keep its numbers instead, or list a private scratch attribute in `_transient`."
-    )
-
-
-def _encode_estimator(value: Any, name: str, path: Path, tensors: Tensors) -> dict[str, Any]:
-    cls = type(value)
-    known = value.get_params(deep=False)
-    scratch = getattr(cls, "_transient", ())
-    params = {key: item for key, item in known.items() if key not in local_parameters(cls)}
-    attributes = {
-        key: item for key, item in vars(value).items() if key not in known and key not in scratch
-    }
-    check_parameters(cls, params)
-    check_attributes(cls, attributes)
-    return {
-        "$": "estimator",
-        "class": name,
-        "params": {
-            key: encode(item, (*path, key), tensors) for key, item in sorted(params.items())
-        },
-        "attributes": {
-            key: encode(item, (*path, key), tensors) for key, item in sorted(attributes.items())
-        },
-    }
-
-
-_ENCODERS: dict[type[Any], Encoder] = {
-    type(None): _encode_plain,
-    bool: _encode_plain,
-    str: _encode_plain,
-    int: _encode_int,
-    float: _encode_float,
-    list: _encode_list,
-    tuple: _encode_tuple,
-    dict: _encode_dict,
-    np.ndarray: array_to_node,
-    FunctionType: _refuse_function,
 }

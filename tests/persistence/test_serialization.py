@@ -1,4 +1,4 @@
-"""Whatever may be stored comes back with its type, dtype, layout and every bit."""
+"""Values that may be stored come back with their types, dtypes and every bit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from mildroute.exceptions import ArtifactError
-from mildroute.persistence.arrays import (
+from mildroute.persistence.arrays import array_from_node, array_to_node
+from mildroute.persistence.manifest import parse_document
+from mildroute.persistence.serialization import decode, encode
+from mildroute.persistence.weights import (
     DTYPES,
-    array_from_node,
-    array_to_node,
     describe,
-    strides_of,
     tensors_from_bytes,
     tensors_to_bytes,
-    with_strides,
 )
-from mildroute.persistence.artifact import parse_document
-from mildroute.persistence.serialization import decode, encode
 
 dtypes = st.sampled_from(sorted(DTYPES.values())).map(np.dtype)
 shapes = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
@@ -68,7 +65,7 @@ def assert_identical(found: Any, value: Any) -> None:
             assert found.tolist() == value.tolist()
         else:
             assert (found.dtype, found.tobytes()) == (value.dtype, value.tobytes())
-            assert value.size == 0 or found.strides == value.strides
+            assert found.flags.c_contiguous
     elif isinstance(value, (list, tuple)):
         assert len(found) == len(value)
         for left, right in zip(found, value, strict=True):
@@ -93,26 +90,10 @@ def test_every_value_comes_back_identical(value: Any) -> None:
     st.data(),
     arrays_of.arrays(dtype=np.float64, shape=arrays_of.array_shapes(max_dims=3, max_side=6)),
 )
-def test_every_view_comes_back_with_its_layout(data: st.DataObject, array: Any) -> None:
+def test_every_view_comes_back_with_its_values(data: st.DataObject, array: Any) -> None:
     turned = array.transpose(data.draw(st.permutations(range(array.ndim))))
     view = turned[data.draw(arrays_of.basic_indices(turned.shape, allow_newaxis=True))]
     assert_identical(there_and_back(np.asarray(view)), np.asarray(view))
-
-
-def test_the_product_with_a_stored_view_is_the_same_bit_for_bit() -> None:
-    random = np.random.default_rng(0)
-    X, wide = random.normal(size=(50, 97)), random.normal(size=(97, 40))
-    for weights in (
-        wide.T.copy().T,
-        wide[:, ::3],
-        wide[:, ::-1],
-        wide[:, 3],
-        wide[:, 3:4],
-        wide[::-1, 3],
-        np.broadcast_to(wide[:, :1], (97, 5)),
-    ):
-        assert (X @ there_and_back(weights)).tobytes() == (X @ weights).tobytes()
-        assert (X[:1] @ there_and_back(weights)).tobytes() == (X[:1] @ weights).tobytes()
 
 
 def test_numbers_of_the_other_byte_order_come_back_in_this_machines() -> None:
@@ -139,18 +120,10 @@ def test_keys_that_look_alike_do_not_share_a_tensor() -> None:
     ] == [0, 1, 2, 3, 4]
 
 
-def test_strides_that_are_not_whole_elements_are_refused() -> None:
+def test_a_field_of_a_record_comes_back() -> None:
     record = np.zeros(4, dtype=[("a", "i1"), ("b", "<f8")])
-    with pytest.raises(ArtifactError, match="whole elements"):
-        strides_of(record["b"])
-
-
-def test_strides_never_reach_outside_their_own_memory() -> None:
-    moved = with_strides(np.arange(6.0).reshape(2, 3), [-3, -1])
-    assert moved.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert moved.base is not None
-    with pytest.raises(ArtifactError, match="may not have strides"):
-        with_strides(np.zeros((2, 2)), [10**9, 1])
+    record["b"] = [1.0, 2.0, 3.0, 4.0]
+    assert there_and_back(record["b"]).tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from mildroute.persistence.registry import built_in_classes, resolve_class, stor
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.features import TopicFeatures
 from mildroute.routers.out_of_distribution import OutcomeModel
-from routers.stored import ToyRouter, document_of
+from persistence.stored import ToyRouter, document_of
 
 PLUGIN = """
 import numpy as np

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mildroute.persistence import load_router, save_router
-from mildroute.persistence.artifact import escape, read_manifest, render_model_card
+from mildroute.persistence.artifact import read_manifest
+from mildroute.persistence.model_card import escape, render_model_card
 from mildroute.routers.regression import RegressionRouter
-from routers.stored import problem
+from persistence.stored import problem
 
 NASTY = [
     "a|b",

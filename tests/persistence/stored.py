@@ -15,9 +15,10 @@ import numpy as np
 from safetensors.numpy import load as parse_weights
 from sklearn.base import BaseEstimator
 
-from mildroute.persistence.arrays import describe, tensors_to_bytes
-from mildroute.persistence.artifact import Router, digest_of
+from mildroute.persistence.artifact import Router
+from mildroute.persistence.manifest import digest_of
 from mildroute.persistence.registry import built_in_classes
+from mildroute.persistence.weights import describe, tensors_to_bytes
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.features import TopicFeatures
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from routers.guard import nothing_runs
 
 from mildroute.exceptions import ArtifactError
 from mildroute.persistence import load_router, registry, save_router
 from mildroute.persistence.artifact import read_manifest
-from routers.attacks import DAMAGE, FORGERIES, HARMLESS, Attack, put
-from routers.guard import nothing_runs
-from routers.stored import (
+from persistence.attacks import DAMAGE, FORGERIES, HARMLESS, Attack, put
+from persistence.stored import (
     CLASSES,
     ToyRouter,
     assert_same_router,
@@ -119,7 +119,7 @@ def test_a_weights_file_above_the_limit_is_not_read(folder: Path) -> None:
 
 def test_a_future_schema_names_both_versions_and_the_way_out(folder: Path) -> None:
     put(7, "schema")(folder)
-    with pytest.raises(ArtifactError, match="must have schema 3, got 7; upgrade mildroute"):
+    with pytest.raises(ArtifactError, match="must have schema 4, got 7; upgrade mildroute"):
         load_router(folder)
 
 
