@@ -19,6 +19,6 @@ def commit() -> str:
         command = [git, "-C", str(ROOT), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    code = ("src", "benchmarks/*.py")
+    code = ("src", "benchmarks/*.py", "paper/*.py")
     changed = run("status", "--porcelain", "--untracked-files=no", "--", *code)
     return run("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")

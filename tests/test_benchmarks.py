@@ -20,7 +20,6 @@ SCRIPTS = record.scripts()
 OTHERS = {
     "compare.py",
     "record.py",
-    "paper/__main__.py",
     "peers/adapters.py",
     "service/expert.py",
     "service/round_robin.py",
@@ -29,7 +28,7 @@ OTHERS = {
     "speed/replay_server.py",
 }
 # Quick runs that would take the gate past 20 minutes; they run with the slow tests.
-HEAVY = {"deep", "encoders", "engine", "gateway", "one_step", "paper-tables"}
+HEAVY = {"deep", "encoders", "engine", "gateway"}
 SECONDS = 600
 FIELDS = {"name": str, "value": float | int | None, "limit": float | int | None, "ok": bool}
 # What a quick run must show beyond its rows' own limits: the lowest and the highest value.
@@ -123,10 +122,6 @@ def test_the_list_names_every_script_with_its_path() -> None:
     )
     listed = dict(line.split() for line in run.stdout.splitlines())
     assert listed == {name: path.relative_to(ROOT).as_posix() for name, path in SCRIPTS.items()}
-    assert {listed["tables"], listed["paper-tables"]} == {
-        "benchmarks/speed/tables.py",
-        "benchmarks/paper/tables.py",
-    }
 
 
 def test_a_script_is_known_by_its_name_and_by_its_path() -> None:

@@ -1,6 +1,6 @@
 """All lines of the paper: the difference to TDEF by reading, and shares of experts.
 
-Drawn from the stored results in ``benchmarks/results``. Writes two pictures.
+Drawn from the stored results in ``paper/results``. Writes two pictures.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from drawing import BLUE, GOLD, GREEN, GREY, OURS, ROOT, canvas, save
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.paper.network_results import NetworkResult, network_gap, read_results
-from benchmarks.paper.paper_tables import TABLES
-from benchmarks.paper.report import IMAGE_TABLES, network_file, read_store
-from benchmarks.paper.run import Store
-from benchmarks.paper.summaries import Gap, LineFigures, figures_of
+from paper.network_results import NetworkResult, network_gap, read_results
+from paper.report import IMAGE_TABLES, network_file, read_store
+from paper.run import Store
+from paper.summaries import Gap, LineFigures, figures_of
+from paper.tables import TABLES
 
-STORE = Store(ROOT / "benchmarks" / "results" / "paper")
+STORE = Store(ROOT / "paper" / "results" / "linear")
 SEEDS, LIMIT = 5, 0.055
 NETWORK = (
     ("mild", "MILD, m from P", OURS, "o"),

@@ -1,0 +1,137 @@
+"""Results of the network study: many files of cells, or one Parquet file of all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from paper.network_study import StudyCell
+from paper.summaries import Gap, gap_over_sets
+
+__all__ = ["NetworkResult", "collect_cells", "network_gap", "pooled_gap", "read_results"]
+
+_COMMAND = "python -m paper.network_study --store FOLDER --collect FILE"
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkResult:
+    """Outcome of one cell of the network study.
+
+    Args:
+        cell: The cell.
+        scale: Mean of the margins that was chosen.
+        weight_decay: Weight decay that was chosen.
+        edges: What of the choice lies at the edge of the grid: ``"lowest scale"``, ``"highest
+            scale"``, ``"lowest decay"`` or ``"highest decay"``.
+        loss: Mean cost on the test rows.
+        shares: How often each expert is chosen, shape (p,).
+        optimal: How often each expert is the best one, shape (p,).
+        paid: Cost on each test row, shape (n,).
+        published_paid: The same at a scale of 1 and a weight decay of 0.001.
+        untuned_loss: Mean cost at a scale of 1/p, so margins that sum to 1, and the same decay.
+    """
+
+    cell: StudyCell
+    scale: float
+    weight_decay: float
+    edges: tuple[str, ...]
+    loss: float
+    shares: tuple[float, ...]
+    optimal: tuple[float, ...]
+    paid: NDArray[np.float64] = field(repr=False)
+    published_paid: NDArray[np.float64] = field(repr=False)
+    untuned_loss: float
+
+
+def collect_cells(folder: Path, file: Path) -> int:
+    """Write all cells of a folder to one Parquet file, sorted by name; return their number."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    for row in rows:
+        for name in ("cell", "settings", "trials"):
+            row[name] = json.dumps(row[name], sort_keys=True)
+    table = pa.Table.from_pylist(rows).replace_schema_metadata({"command": _COMMAND})
+    pq.write_table(table, file, compression="zstd", use_dictionary=True)
+    return len(rows)
+
+
+def read_results(file: Path) -> list[NetworkResult]:
+    """Read what :func:`collect_cells` has written; a file that is not there holds nothing."""
+    if not file.is_file():
+        return []
+    return [_result(row) for row in pq.read_table(file).to_pylist()]
+
+
+def network_gap(ours: list[NetworkResult], other: list[NetworkResult]) -> Gap | None:
+    """Difference of one line between two methods over the seeds that both have."""
+    matrix = _differences(ours, other)
+    return None if matrix is None else gap_over_sets([matrix])
+
+
+def pooled_gap(results: list[NetworkResult], method: str, other: str) -> tuple[Gap, int] | None:
+    """Mean difference over all lines that both methods have, and their number.
+
+    Lines of one image set share test rows, so they are averaged row by row first.
+    """
+    by_set: dict[str, list[NDArray[np.float64]]] = {}
+    for line in dict.fromkeys((each.cell.table, each.cell.row) for each in results):
+        here = [each for each in results if (each.cell.table, each.cell.row) == line]
+        matrix = _differences(
+            *([each for each in here if each.cell.method == name] for name in (method, other))
+        )
+        if matrix is not None:
+            by_set.setdefault(here[0].cell.line.data.name, []).append(matrix)
+    if not by_set:
+        return None
+    matrices = []
+    for lines in by_set.values():
+        seeds = min(len(line) for line in lines)
+        matrices.append(np.mean([line[:seeds] for line in lines], axis=0))
+    return gap_over_sets(matrices), sum(len(lines) for lines in by_set.values())
+
+
+def _differences(
+    ours: list[NetworkResult], other: list[NetworkResult]
+) -> NDArray[np.float64] | None:
+    """Return paired differences, shape (seeds, rows)."""
+    others = {each.cell.seed: each for each in other}
+    rows = [
+        each.paid - others[each.cell.seed].paid
+        for each in sorted(ours, key=lambda each: each.cell.seed)
+        if each.cell.seed in others
+    ]
+    return np.stack(rows) if rows else None
+
+
+def _result(row: dict[str, Any]) -> NetworkResult:
+    cell, trials = json.loads(row["cell"]), json.loads(row["trials"])
+    chosen = trials[row["chosen"]]
+    scales = sorted({trial["scale"] for trial in trials})
+    decays = sorted({trial["weight_decay"] for trial in trials})
+    places = {
+        "lowest scale": chosen["scale"] == scales[0],
+        "highest scale": chosen["scale"] == scales[-1],
+        "lowest decay": chosen["weight_decay"] == decays[0],
+        "highest decay": chosen["weight_decay"] == decays[-1],
+    }
+    untuned = next(
+        trial for trial in trials if (trial["scale"], trial["weight_decay"]) == (scales[0], 1e-3)
+    )
+    return NetworkResult(
+        cell=StudyCell(**cell),
+        scale=chosen["scale"],
+        weight_decay=chosen["weight_decay"],
+        edges=tuple(name for name, there in places.items() if there),
+        loss=float(chosen["test"]),
+        shares=tuple(chosen["shares"]),
+        optimal=tuple(row["optimal"]),
+        paid=np.asarray(row["paid"], dtype=np.float64),
+        published_paid=np.asarray(row["published_paid"], dtype=np.float64),
+        untuned_loss=float(untuned["test"]),
+    )

@@ -1,0 +1,106 @@
+"""The study of small networks: the grid, batched training, files that resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mildroute.losses import MILDLoss, TDEFLoss
+from paper import network_study
+from paper.data import Folders
+from paper.network_study import (
+    METHODS,
+    QUICK,
+    Settings,
+    StudyCell,
+    cells_of_study,
+    margins_for,
+    rewards_for,
+    run_study,
+    scores_of,
+    train_together,
+    trials_for,
+)
+
+SETTINGS = Settings(hidden=8, epochs=3, batch=32)
+
+
+def small_task() -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.randn(100, 6, generator=draw)
+    best = vectors[:, :3].argmax(dim=1)
+    return vectors, (torch.arange(3) != best[:, None]).float() + torch.tensor([0.5, 0.2, 0.1])
+
+
+def train_alone(
+    vectors: Tensor, costs: Tensor, loss: nn.Module, unit: Tensor, weight_decay: float
+) -> nn.Module:
+    """Train one network by the plain loop of PyTorch."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=weight_decay)
+    order = torch.Generator().manual_seed(7007)
+    for _ in range(SETTINGS.epochs):
+        for rows in torch.randperm(100, generator=order).split(32):
+            optimizer.zero_grad()
+            (loss(model(vectors[rows]), costs[rows]) / unit).backward()
+            optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("method", ["mild", "mild-ratio", "mild-wins", "sum-equal", "tdef"])
+def test_networks_that_are_trained_together_are_those_of_the_plain_loop(method: str) -> None:
+    vectors, costs = small_task()
+    trials = trials_for(3, SETTINGS)
+    together = scores_of(train_together(vectors, costs, method, trials, SETTINGS, 7), vectors)
+    for trial, scores in list(zip(trials, together, strict=True))[::5]:
+        if method == "tdef":
+            plain: nn.Module = MILDLoss.from_costs(
+                costs, reward="complement", margins=[trial.scale] * 3
+            )
+            unit = (1 - costs / costs.max()).mean()
+            if trial.scale == 1:
+                plain = TDEFLoss.from_costs(costs)
+        else:
+            plain = MILDLoss(margins_for(method, costs, trial.scale))
+            unit = (costs.sum(dim=1, keepdim=True) - costs).mean()
+        alone = train_alone(vectors, costs, plain, unit, trial.weight_decay)(vectors)
+        torch.testing.assert_close(scores, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_every_method_has_the_same_grid_and_mean_margin() -> None:
+    _, costs = small_task()
+    assert len(trials_for(3, Settings())) == len(set(trials_for(3, Settings())))
+    for method in METHODS:
+        assert margins_for(method, costs, 5.0).mean() == pytest.approx(5.0)
+        assert rewards_for(method, costs).mean() == pytest.approx(1.0)
+    # At a mean of 1/p they are the untuned margins of the paper, which sum to 1.
+    untuned = margins_for("mild", costs, 1 / 3)
+    torch.testing.assert_close(untuned, MILDLoss.from_costs(costs).margins)
+
+
+def test_cells_begin_with_cifar10_and_hold_the_lines_of_the_paper_once() -> None:
+    cells = cells_of_study(seeds=3)
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {cell.line.data.name for cell in cells[: 6 * 3 * 3]} == {"cifar10"}
+    assert len({(cell.table, cell.row) for cell in cells if cell.line.in_paper}) == 45
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(cell: StudyCell, *_: object) -> dict[str, object]:
+        return {"cell": cell.name}
+
+    monkeypatch.setattr(network_study, "run_cell", outcome)
+    cells, folders = cells_of_study(["1a"], seeds=1)[:4], Folders("", "")
+    (tmp_path / "left.partial").write_text("{", encoding="utf-8")
+    first = run_study(cells, tmp_path, QUICK, 1, folders)
+    assert next(first)[0] == cells[0]
+    assert next(first)[0] == cells[1]
+    first.close()
+    assert [cell for cell, _ in run_study(cells, tmp_path, QUICK, 1, folders)] == cells[2:]
+    assert len([json.loads(path.read_text()) for path in tmp_path.glob("*.json")]) == 4
+    assert list(run_study(cells, tmp_path, QUICK, -1, folders)) == []
