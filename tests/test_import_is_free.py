@@ -29,6 +29,7 @@ HEAVY = [
 ]
 HEAVY += [
     "prometheus_client",
+    "pydantic",
     "sklearn",
     "starlette",
     "torch",

@@ -29,6 +29,7 @@ HAND_WRITTEN = [
 
 
 GENERATE = generator(OPERATIONS / "generate.py")
+SETTINGS = generator(OPERATIONS / "settings_page.py")
 
 
 @pytest.mark.parametrize(
@@ -41,13 +42,13 @@ def test_pages_are_what_the_code_says(path: Path, text: str) -> None:
 
 
 def test_the_file_of_defaults_is_taken_and_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "gateway.yaml").write_text(GENERATE.default_file(), encoding="utf-8")
+    (tmp_path / "gateway.yaml").write_text(SETTINGS.default_file(), encoding="utf-8")
     assert read_config(tmp_path / "gateway.yaml") == GatewayConfig()
 
 
 def test_every_setting_has_an_entry() -> None:
     page = (OPERATIONS / "settings.md").read_text(encoding="utf-8")
-    names = re.findall(r"^ *(?:# )?(\w+):", GENERATE.default_file(), flags=re.MULTILINE)
+    names = re.findall(r"^ *(?:# )?(\w+):", SETTINGS.default_file(), flags=re.MULTILINE)
     assert len(names) > 40
     assert [
         name

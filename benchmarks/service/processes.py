@@ -231,7 +231,7 @@ def house(
     """
     from artifacts import make_router
 
-    from mildroute.gateway.keys import add_client
+    from mildroute.gateway.key_changes import add_client
 
     given = {
         "OMP_NUM_THREADS": "1",

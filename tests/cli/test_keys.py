@@ -44,7 +44,7 @@ def test_a_name_that_is_taken_is_one_line_and_an_exit_code(
     mildroute(*arguments)
     result = mildroute(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: keys.yaml has a client 'b' already")
+    assert result.stderr.startswith("error: keys.yaml already has a client 'b'")
 
 
 def test_help_has_an_example_and_json(mildroute: Callable[..., Any]) -> None:

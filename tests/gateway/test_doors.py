@@ -17,7 +17,8 @@ from mildroute.gateway.config import (
     RequestLimits,
     RoutingConfig,
 )
-from mildroute.gateway.keys import APIClient, KeyStore, add_client, hash_key, new_key
+from mildroute.gateway.key_changes import add_client
+from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.failover import Failover

@@ -88,29 +88,30 @@ def test_a_digest_with_the_start_of_another_is_not_taken_for_it() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a:\n  hash: sha256:12\n", r"keys\.yaml:2: 'hash': it must be 'sha256:' and 64 digits"),
-        ("a: {}\n", r"keys\.yaml:1: 'a' needs the key 'hash'"),
+        ("a:\n  hash: sha256:12\n", r"keys\.yaml:2: a\.hash: it must be 'sha256:' and 64 digits"),
+        ("a: {}\n", r"keys\.yaml:1: a needs hash; add it"),
         (
             "a: {hash: HASH, requests_per_minut: 5}\n",
-            r"keys\.yaml:1: unknown key 'requests_per_minut'; did you mean 'requests_per_minute'",
+            r"keys\.yaml:1: a\.requests_per_minut is no setting; did you mean"
+            r" 'requests_per_minute'\?",
         ),
         (
             "a:\n  hash: HASH\n  dollars_per_day: 0\n",
-            r"keys\.yaml:3: 'dollars_per_day': it must be a positive number, got 0",
+            r"keys\.yaml:3: a\.dollars_per_day must be more than 0, got 0",
         ),
-        ("a: {hash: HASH, requests_per_minute: true}\n", r"positive number, got True"),
-        ("a: {hash: HASH, requests_per_minute: .inf}\n", r"positive number, got inf"),
-        (f"a: {{hash: HASH, dollars_per_day: {10**400}}}\n", r"positive number, got 1000.*1e15"),
-        ("a: {hash: HASH, models: []}\n", r"'models': it must name a route or an expert, got \[\]"),
+        ("a: {hash: HASH, requests_per_minute: true}\n", r"must be a number, got True"),
+        ("a: {hash: HASH, requests_per_minute: .inf}\n", r"must be a finite number, got inf"),
+        (f"a: {{hash: HASH, dollars_per_day: {10**400}}}\n", r"must be a finite number, got 1000"),
+        ("a: {hash: HASH, models: []}\n", r"a\.models must be a list that is not empty"),
         ("a: {hash: HASH}\nb: {hash: HASH}\n", r"keys\.yaml:2: 'b' has the hash of 'a'"),
-        ("a: {hash: HASH}\na: {hash: HASH}\n", r"keys\.yaml:2: the key 'a' is there twice"),
-        ("'a b': {hash: HASH}\n", r"keys\.yaml:1: a client's name must be"),
-        ("- a\n", r"keys\.yaml:1: the file must be a mapping of clients"),
-        ("a: plain\n", r"keys\.yaml:1: 'a' must be a mapping"),
-        ("a: {hash: [HASH]}\n", r"keys\.yaml:1: 'hash': it must be 'sha256:'"),
-        ("a: {hash: HASH, models: all}\n", r"'models': it must be a list, got 'all'"),
-        ("a: {hash: HASH, team: x}\n", r"keys\.yaml:1: unknown key 'team'"),
-        ("teams: [x]\n", r"keys\.yaml:1: 'teams' must be a mapping"),
+        ("a: {hash: HASH}\na: {hash: HASH}\n", r"keys\.yaml:2: duplicate key 'a', first in line 1"),
+        ("'a b': {hash: HASH}\n", r"keys\.yaml:1: 'a b': a client's name must be"),
+        ("- a\n", r"keys\.yaml:1: the file must be a mapping"),
+        ("a: plain\n", r"keys\.yaml:1: a must be a mapping"),
+        ("a: {hash: [HASH]}\n", r"keys\.yaml:1: a\.hash: it must be 'sha256:'"),
+        ("a: {hash: HASH, models: all}\n", r"a\.models must be a list, got 'all'"),
+        ("a: {hash: HASH, team: x}\n", r"keys\.yaml:1: a\.team is no setting"),
+        ("teams: [x]\n", r"keys\.yaml:1: teams must be a mapping"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_its_line(
@@ -136,7 +137,7 @@ def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path: Path, text: str) -
     key = new_key()
     path = written(tmp_path, text.replace("KEY", key).replace("HASH", hash_key(key)))
     with pytest.raises(
-        ArgumentError, match=r"keys\.yaml:1: the file must hold hashes and no keys"
+        ArgumentError, match=r"keys\.yaml:1: the file must contain hashes and no keys"
     ) as caught:
         KeyStore.read(path)
     assert not re.search(re.escape(key[3:20]), str(caught.value))

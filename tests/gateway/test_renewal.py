@@ -10,7 +10,8 @@ from mildroute.decision.reload import Reloader
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import GatewayConfig
-from mildroute.gateway.keys import ANYONE, APIClient, KeyStore, add_client
+from mildroute.gateway.key_changes import add_client
+from mildroute.gateway.keys import ANYONE, APIClient, KeyStore
 from mildroute.gateway.upstream.pool import ExpertPool
 from tests.gateway.fakes import FakeManager, FakePredictor, write_experts
 

@@ -16,7 +16,8 @@ import pytest
 from mildroute import TextRouter
 from mildroute.decision.reload import Canary, PredictorManager
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
-from mildroute.gateway.keys import KeyStore, add_client
+from mildroute.gateway.key_changes import add_client
+from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router

@@ -97,5 +97,5 @@ def test_a_preset_that_makes_no_sense_has_its_line_and_its_name(
     path.write_text(f"routing:\n  presets:\n    odd: {preset}\n")
     with pytest.raises(ArgumentError) as error:
         read_config(path)
-    assert str(error.value).startswith("gateway.yaml:2: 'presets': 'odd': ")
+    assert str(error.value).startswith("gateway.yaml:3: routing.presets.odd: ")
     assert message in str(error.value)

@@ -35,7 +35,8 @@ from mildroute.gateway.http.body import parse_request
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.prompt import prompt_of_messages
 from mildroute.gateway.http.request import parse_body
-from mildroute.gateway.keys import KeyStore, add_client, revoke_key
+from mildroute.gateway.key_changes import add_client, revoke_key
+from mildroute.gateway.keys import KeyStore
 from mildroute.persistence import save_router
 from tests.experts.hostile_server import Behavior, Call, HostileServer, Writer, says
 from tests.gateway.running import Running, running, until

@@ -48,7 +48,7 @@ def new_key(
 
     Example: mildroute keys new team-a --dollars-per-day 5 --file keys.yaml
     """
-    from mildroute.gateway.keys import add_client
+    from mildroute.gateway.key_changes import add_client
 
     key = add_client(
         file,
@@ -70,7 +70,7 @@ def list_keys(file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
 
     Example: mildroute keys list --file keys.yaml
     """
-    from mildroute.gateway.keys import describe_clients
+    from mildroute.gateway.key_changes import describe_clients
 
     rows = describe_clients(file)
     if as_json:
@@ -91,7 +91,7 @@ def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJs
 
     Example: mildroute keys revoke team-a --file keys.yaml
     """
-    from mildroute.gateway.keys import revoke_key
+    from mildroute.gateway.key_changes import revoke_key
 
     revoke_key(file, name)
     if as_json:

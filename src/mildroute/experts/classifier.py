@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from mildroute._checks import validate_amount, validate_count
 from mildroute._fingerprint import fingerprint
-from mildroute._yaml import validate_amount, validate_count
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Expert, Query
 

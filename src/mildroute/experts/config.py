@@ -8,20 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mildroute._checks import nearest, validate_amount, validate_count
 from mildroute._optional import load_plugin, plugin_names
-from mildroute._yaml import (
-    Check,
-    Shape,
-    YamlDocument,
-    boolean,
-    check_shape,
-    listed,
-    nearest,
-    read_document,
-    text,
-    validate_amount,
-    validate_count,
-)
+from mildroute._shapes import Check, Shape, boolean, check_shape, listed, text
+from mildroute._yaml import YamlDocument, read_document
 from mildroute.costs.prices import Price, PriceList
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.anthropic import VERSION as ANTHROPIC_VERSION
@@ -303,7 +293,7 @@ def _given(spec: ExpertSpec, *names: str) -> dict[str, Any]:
 
 
 def _count(name: str, least: int = 1) -> Check:
-    return lambda value: validate_count(name, value, least=least)
+    return lambda value: validate_count(name, value, minimum=least)
 
 
 def _seconds(value: Any) -> float:

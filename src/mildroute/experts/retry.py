@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from mildroute._yaml import validate_amount, validate_count
+from mildroute._checks import validate_amount, validate_count
 from mildroute.experts.base import Clock
 
 __all__ = ["AdaptiveRateLimiter", "Backoff", "retry_after"]
@@ -44,7 +44,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check all four values."""
-        validate_count("retries", self.retries, least=0)
+        validate_count("retries", self.retries, minimum=0)
         for name in ("first", "longest", "patience"):
             validate_amount(f"seconds of {name}", getattr(self, name))
 

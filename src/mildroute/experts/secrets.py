@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from mildroute._yaml import Place, YamlDocument
+from mildroute._yaml import KeyPath, YamlDocument
 from mildroute.exceptions import ArgumentError
 
 __all__ = [
@@ -504,7 +504,7 @@ def refuse_literal_secrets(document: YamlDocument) -> None:
     _search(document, document.value, ())
 
 
-def _search(document: YamlDocument, value: Any, place: Place) -> None:
+def _search(document: YamlDocument, value: Any, place: KeyPath) -> None:
     if isinstance(value, dict):
         for name, inner in value.items():
             _refuse_text(document, name, (*place, name))
@@ -525,7 +525,7 @@ def _search(document: YamlDocument, value: Any, place: Place) -> None:
         _refuse_text(document, value, place)
 
 
-def _refuse_text(document: YamlDocument, text: str, place: Place) -> None:
+def _refuse_text(document: YamlDocument, text: str, place: KeyPath) -> None:
     if _SHAPES.search(text):
         raise document.error(
             place, f"a file must not hold keys, got what looks like one; {_WAY_OUT}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from mildroute._checks import validate_amount, validate_count
 from mildroute._fingerprint import fingerprint
-from mildroute._yaml import validate_amount, validate_count
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.anthropic import (

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._checks import nearest
 from mildroute._format import pluralize
 from mildroute._hashing import text_fingerprints
-from mildroute._yaml import nearest
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError

@@ -28,12 +28,12 @@ _BUILT_IN = {
     "exact": "exact_match:ExactMatchJudge",
     "choice": "multiple_choice:MultipleChoiceJudge",
     "numeric": "numeric:NumericJudge",
-    "regex": "regex_match:RegexJudge",
+    "regex": "exact_match:RegexJudge",
     "json": "json_field:JsonFieldJudge",
     "label": "label:LabelJudge",
     "tests": "unit_tests:UnitTestJudge",
-    "graded": "rubric:RubricJudge",
-    "pairwise": "pairwise:PairwiseJudge",
+    "graded": "llm:RubricJudge",
+    "pairwise": "llm:PairwiseJudge",
 }
 
 

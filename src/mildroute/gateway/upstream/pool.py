@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from mildroute._yaml import nearest
+from mildroute._checks import nearest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
