@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from mildroute.exceptions import ArgumentError
-from mildroute.judges.numeric import NumericJudge, read_number
+from mildroute.judges.numeric import NumericJudge
+from mildroute.judges.stated_number import read_number
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table
 
 CASES = table("numeric")

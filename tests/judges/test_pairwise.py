@@ -7,7 +7,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Query
-from mildroute.judges.llm import PairwiseJudge
+from mildroute.judges.pairwise import PairwiseJudge
 from tests.judges.scripted import Scripted
 from tests.judges.tables import FOLDER, label_of, verdict
 

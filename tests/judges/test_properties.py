@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mildroute.experts.base import Answer, Query
-from mildroute.judges.json_field import json_values
+from mildroute.judges._answer_code import find_python
+from mildroute.judges._json_values import find_json
 from mildroute.judges.label import read_label
-from mildroute.judges.llm import RubricJudge, read_grade, read_preference
-from mildroute.judges.multiple_choice import read_choice
-from mildroute.judges.numeric import read_number
+from mildroute.judges.pairwise import read_preference
 from mildroute.judges.registry import get_judge
-from mildroute.judges.unit_tests import python_in
+from mildroute.judges.rubric import RubricJudge, read_grade
+from mildroute.judges.stated_choice import read_choice
+from mildroute.judges.stated_number import read_number
 from tests.judges.scripted import Scripted
 from tests.judges.tables import judge_of, pure_verdict, query_of, table, verdict
 
@@ -54,8 +55,8 @@ READERS: list[Callable[[str], object]] = [
     lambda text: read_choice(text, CHOICES),
     lambda text: read_label(text, LABELS),
     read_number,
-    json_values,
-    python_in,
+    find_json,
+    find_python,
     lambda text: read_grade(text, 1, 10),
     read_preference,
 ]
@@ -134,8 +135,8 @@ def test_space_around_an_answer_never_changes_a_verdict(name: str) -> None:
     ["def f():\n    return 1", "```python\ndef f():\n    return 1\n```", "Sure!\n\nx = 1\n\nDone."],
 )
 def test_space_around_code_never_changes_what_is_read(code: str) -> None:
-    plain = {variant.strip() for variant in python_in(code)}
-    assert plain <= {variant.strip() for variant in python_in(f"\n \t\n  {code} \n\n ")}
+    plain = {variant.strip() for variant in find_python(code)}
+    assert plain <= {variant.strip() for variant in find_python(f"\n \t\n  {code} \n\n ")}
 
 
 @pytest.mark.parametrize(

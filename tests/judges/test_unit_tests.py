@@ -8,9 +8,11 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
+from mildroute.judges._answer_code import find_python
 from mildroute.judges._sandbox import sandbox_works
+from mildroute.judges._test_plan import plan_tests
 from mildroute.judges.base import Verdict
-from mildroute.judges.unit_tests import UnitTestJudge, plan_of, python_in
+from mildroute.judges.unit_tests import UnitTestJudge
 from tests.judges.tables import judge_of, label_of, query_of, table, verdict
 
 CASES = table("unit_tests")
@@ -110,7 +112,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
 )
 def test_tests_that_would_pass_whatever_the_code_does_are_refused(tests: str) -> None:
     with pytest.raises(ArgumentError, match=r"tests must|must take no arguments|must be plain"):
-        plan_of(tests)
+        plan_tests(tests)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,8 @@ def test_all_usual_forms_of_tests_are_run(tests: str, code: str, score: float) -
 
 def test_blocks_after_the_last_definition_that_is_needed_are_left_out() -> None:
     text = "```python\ndef f():\n    return 1\n```\n\nTry it:\n\n```python\nprint(f(input()))\n```"
-    assert python_in(text, ["f"]) == ["def f():\n    return 1\n"]
-    assert len(python_in(text)[0].splitlines()) == 4
+    assert find_python(text, ["f"]) == ["def f():\n    return 1\n"]
+    assert len(find_python(text)[0].splitlines()) == 4
 
 
 def test_the_current_folder_stays_as_it_is() -> None:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.encoders.base import Encoder
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.judges.multiple_choice import options_of, read_choice
-from mildroute.judges.numeric import read_number
+from mildroute.judges.options import parse_options
+from mildroute.judges.stated_choice import read_choice
+from mildroute.judges.stated_number import read_number
 from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.text import drop_thinking, normalize_text
 
@@ -29,7 +30,7 @@ Reading = Literal["auto", "choice", "number", "text", "none"]
 _TAIL = 400
 # Longer answers are prose, which says the same in many ways.
 _SHORT = 120
-_LETTERS = options_of(None, "ABCDEFGHIJ")
+_LETTERS = parse_options(None, "ABCDEFGHIJ")
 # Answers that are learned from, and those of them that are read for means and deviations.
 _MOST_ROWS, _MOST_READ = 10_000, 1_000
 # Answers on which the kind of reading is tried, and the share of them that it must read.

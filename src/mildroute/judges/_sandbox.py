@@ -1,9 +1,9 @@
-"""Run the code of an answer with its tests in one process, inside bubblewrap.
+"""A sandbox that runs the code of an answer and its tests in one process, inside bubblewrap.
 
 The process sees an empty, read-only root with Python and the system's libraries, a working folder
 in memory, and namespaces of its own without a network. A seccomp filter keeps it from starting
-processes, opening sockets and reaching other processes. The job goes in as JSON, the result comes
-out as JSON (``_test_runner.py``).
+processes, opening sockets and reaching other processes. ``_test_runner.py`` reads the job and
+writes the result as JSON.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _LIBRARIES = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _SCRIPT = Path(__file__).with_name("_test_runner.py")
 
-# System calls by architecture: its number for seccomp, clone, and the calls that are refused (fork,
-# vfork, socket, ptrace, mount, unshare, setns, process_vm_readv and _writev, bpf, perf_event_open,
-# add_key, request_key, keyctl, userfaultfd).
+# For each architecture its number for seccomp and the numbers of system calls: clone, and the calls
+# that are refused (fork, vfork, socket, ptrace, mount, unshare, setns, process_vm_readv and
+# process_vm_writev, bpf, perf_event_open, add_key, request_key, keyctl, userfaultfd).
 _CALLS = {
     "x86_64": (
         0xC000003E,
@@ -59,21 +59,32 @@ _CALLS = {
     ),
     "aarch64": (0xC00000B7, 220, (198, 117, 40, 97, 268, 270, 271, 280, 241, 217, 218, 219, 282)),
 }
-_CLONE3, _IO_URING_SETUP, _FIRST_X32_CALL = 435, 425, 0x40000000
+_CLONE3 = 435
+_IO_URING_SETUP = 425
+_FIRST_X32_CALL = 0x40000000
 _CLONE_THREAD = 0x10000
-_ALLOW, _NOT_PERMITTED, _NOT_IMPLEMENTED, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+_ALLOW = 0x7FFF0000
+_NOT_PERMITTED = 0x00050001
+_NOT_IMPLEMENTED = 0x00050026
+_KILL = 0x80000000
+# Operations of BPF.
+_LOAD = 0x20
+_JUMP_IF_EQUAL = 0x15
+_JUMP_IF_AT_LEAST = 0x35
+_JUMP_IF_ANY_BIT = 0x45
+_RETURN = 0x06
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the tests ended.
+    """The outcome of running tests.
 
     Args:
         started: Whether the process reached the point at which it runs code.
         passed: Whether all tests passed.
-        no_verdict: Why there is none, or empty.
-        failure: What the process reported, or empty.
-        stopped: Why the process was killed, or empty.
+        no_verdict: Reason why the outcome gives no verdict, or an empty text.
+        failure: Failure that the process reported, or an empty text.
+        stopped: Reason why the process was killed, or an empty text.
     """
 
     started: bool = True
@@ -85,17 +96,17 @@ class Outcome:
 
 @functools.cache
 def sandbox_works() -> bool:
-    """Tell whether bubblewrap can make a sandbox here, by making one."""
+    """Return whether bubblewrap can make a sandbox on this machine, by making one."""
     if shutil.which("bwrap") is None or platform.machine() not in _CALLS:
         return False
-    with contextlib.suppress(OSError, subprocess.SubprocessError), _filter_file() as rules:
+    with contextlib.suppress(OSError, subprocess.SubprocessError), _filter_file() as descriptor:
         subprocess.run(  # noqa: S603
-            [*_bubblewrap(rules), sys.executable, "-I", "-S", "-c", ""],
+            [*_bubblewrap_command(descriptor), sys.executable, "-I", "-S", "-c", ""],
             check=True,
             capture_output=True,
             timeout=20,
             env=_ENVIRONMENT,
-            pass_fds=(rules,),
+            pass_fds=(descriptor,),
         )
         return True
     return False
@@ -105,7 +116,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
     """Run code and its tests, and kill the process after some seconds.
 
     Args:
-        job: What ``_test_runner.py`` reads.
+        job: The job that ``_test_runner.py`` reads.
         seconds: Time after which the process is killed.
         sandboxed: Whether to run in bubblewrap.
     """
@@ -115,12 +126,13 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
         stdin.write(json.dumps({**job, "token": token}).encode())
         stdin.seek(0)
         folder = tempfile.mkdtemp()
-        stack.callback(_remove, folder)
+        stack.callback(_remove_folder, folder)
         command = [sys.executable, "-I", "-B", str(_SCRIPT)]
-        rules: tuple[int, ...] = ()
+        descriptors: tuple[int, ...] = ()
         if sandboxed:
-            rules = (stack.enter_context(_filter_file()),)
-            command = [*_bubblewrap(*rules), *command]
+            descriptor = stack.enter_context(_filter_file())
+            descriptors = (descriptor,)
+            command = [*_bubblewrap_command(descriptor), *command]
         home = _FOLDER if sandboxed else folder
         process = subprocess.Popen(  # noqa: S603
             command,
@@ -130,7 +142,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
             cwd=folder,
             env={**_ENVIRONMENT, **_library_paths(), "HOME": home, "TMPDIR": home},
             start_new_session=True,
-            pass_fds=rules,
+            pass_fds=descriptors,
         )
         stopped = ""
         try:
@@ -138,7 +150,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
         except subprocess.TimeoutExpired:
             stopped = f"the code ran for more than {seconds:g} s"
         finally:
-            # The group, also after its leader has ended: what it started must not stay behind.
+            # The group may outlive its leader: processes that the code started must not stay.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -146,7 +158,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
 
 
 def _read_outcome(output: IO[bytes], token: str, stopped: str) -> Outcome:
-    """Read the report; lines without the token come from the code and can only fail it."""
+    """Return the reported outcome; lines without the token come from the code and only fail it."""
     output.seek(0)
     trusted: dict[str, Any] = {}
     failure = ""
@@ -166,27 +178,42 @@ def _read_outcome(output: IO[bytes], token: str, stopped: str) -> Outcome:
     )
 
 
-def _bubblewrap(rules: int) -> list[str]:
-    """Return bubblewrap's part of a command line."""
+def _bubblewrap_command(descriptor: int) -> list[str]:
+    """Return bubblewrap's part of a command line.
+
+    Args:
+        descriptor: File descriptor of the seccomp filter.
+    """
     program = shutil.which("bwrap") or "bwrap"
-    mounts = [option for path in _readable() for option in ("--ro-bind-try", path, path)]
+    mounts = [option for path in _readable_paths() for option in ("--ro-bind-try", path, path)]
     devices = [option for path in _DEVICES for option in ("--dev-bind-try", path, path)]
     namespaces = [f"--unshare-{kind}" for kind in ("user", "pid", "net", "ipc", "uts")]
     user = ["--uid", _NOBODY, "--gid", _NOBODY, "--cap-drop", "ALL"]
     folder = ["--size", str(_MAX_FILES_MB << 20), "--tmpfs", _FOLDER, "--chdir", _FOLDER]
-    ends = ["--die-with-parent", "--new-session", "--remount-ro", "/"]
     return [
-        *(program, *namespaces, "--unshare-cgroup-try", *user, *mounts, *devices, *folder, *ends),
-        *("--seccomp", str(rules), "--"),
+        program,
+        *namespaces,
+        "--unshare-cgroup-try",
+        *user,
+        *mounts,
+        *devices,
+        *folder,
+        "--die-with-parent",
+        "--new-session",
+        "--remount-ro",
+        "/",
+        "--seccomp",
+        str(descriptor),
+        "--",
     ]
 
 
-def _readable() -> list[str]:
-    """Return what code may read: Python, its libraries, those of the system, and the runner."""
+def _readable_paths() -> list[str]:
+    """Return the paths that code may read: Python, libraries and the test runner."""
     python = (sys.prefix, sys.base_prefix, sys.exec_prefix, str(_SCRIPT))
     libraries = [path for paths in _library_paths().values() for path in paths.split(os.pathsep)]
     paths = dict.fromkeys((*_LIBRARIES, *python, *libraries))
-    # Python in the root folder itself is a mistake, and would make all of it readable.
+    # With Python in the root folder, the code could read everything.
     return [path for path in paths if path not in ("", "/")]
 
 
@@ -196,7 +223,7 @@ def _library_paths() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _filter_file() -> Iterator[int]:
-    """Yield a descriptor from which bubblewrap reads the seccomp filter."""
+    """Yield the descriptor of a file from which bubblewrap reads the seccomp filter."""
     with tempfile.TemporaryFile() as file:
         file.write(seccomp_filter())
         file.seek(0)
@@ -204,23 +231,33 @@ def _filter_file() -> Iterator[int]:
 
 
 def seccomp_filter() -> bytes:
-    """Return a BPF program: threads but no processes, and none of the refused calls."""
+    """Return a BPF program that allows threads, but no processes and none of the refused calls."""
     architecture, clone, refused = _CALLS[platform.machine()]
-    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
-    code = [
-        *[(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, _KILL), (load, 0, 0, 0)],
-        *[(at_least, 0, 1, _FIRST_X32_CALL), (give, 0, 0, _NOT_PERMITTED)],
-        # As on an older kernel, so that the C library uses clone, whose flags can be read.
-        *[(equal, 0, 1, _CLONE3), (give, 0, 0, _NOT_IMPLEMENTED)],
+    # Each step: operation, steps to skip if true, steps to skip if false, operand.
+    steps = [
+        (_LOAD, 0, 0, 4),
+        (_JUMP_IF_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),
+        (_JUMP_IF_AT_LEAST, 0, 1, _FIRST_X32_CALL),
+        (_RETURN, 0, 0, _NOT_PERMITTED),
+        # The C library then uses clone, as on an older kernel; the filter can read clone's flags.
+        (_JUMP_IF_EQUAL, 0, 1, _CLONE3),
+        (_RETURN, 0, 0, _NOT_IMPLEMENTED),
     ]
     for number in (*refused, _IO_URING_SETUP):
-        code += [(equal, 0, 1, number), (give, 0, 0, _NOT_PERMITTED)]
-    code += [(equal, 0, 3, clone), (load, 0, 0, 16), (any_bit, 1, 0, _CLONE_THREAD)]
-    code += [(give, 0, 0, _NOT_PERMITTED), (give, 0, 0, _ALLOW)]
-    return b"".join(struct.pack("HBBI", *step) for step in code)
+        steps += [(_JUMP_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOT_PERMITTED)]
+    steps += [
+        (_JUMP_IF_EQUAL, 0, 3, clone),
+        (_LOAD, 0, 0, 16),
+        (_JUMP_IF_ANY_BIT, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, _NOT_PERMITTED),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
-def _remove(folder: str) -> None:
-    # Code may leave folders behind that are too deep to walk through.
+def _remove_folder(folder: str) -> None:
+    # Code may leave folders behind that are nested too deeply for rmtree.
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Run one answer and its tests; a process of its own, started by ``_sandbox.py``.
+"""Run one answer and its tests in a process of its own, which ``_sandbox.py`` starts.
 
-Reads a job as JSON from standard input and writes lines of JSON. Lines that count have the job's
-token. The lines are made before any of the answer runs, so that code which replaces built-in
-functions cannot make one. This file imports nothing but the standard library.
+The process reads a job as JSON from standard input and writes lines of JSON. Only lines with the
+job's token count. They are composed before any of the answer runs, so that code which replaces
+built-in functions cannot compose one. This file imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ARITHMETIC = tuple(
     for side in ("", "r")
 )
 _NUMERIC = ("__abs__", "__float__", "__int__", "__index__", "__round__")
-# These raise an error, where the kernel's refusal is one that code may overlook, such as the result
-# of os.system.
+# These events raise an error, because code may overlook the kernel's refusal, such as the result of
+# os.system.
 _FORBIDDEN = frozenset({
     "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "socket.connect", "socket.bind", "socket.sendto",
@@ -39,7 +39,7 @@ _NO_VERDICT = "the tests compare an object of the answer's own class, which deci
 
 
 class SelfJudgedError(BaseException):
-    """An object of the answer claims to equal, or to be close to, a plain value."""
+    """Raised if an object of the answer claims to equal, or to be close to, a plain value."""
 
 
 class ClassGuard:
@@ -52,7 +52,7 @@ class ClassGuard:
     def __init__(self, answer: types.ModuleType) -> None:
         self._globals = answer.__dict__
         self._build_class = builtins.__build_class__
-        self._from_plain: set[int] = set()
+        self._ids_of_results: set[int] = set()
         self.violated = False
 
     def build_class(self, function: Any, name: str, *bases: Any, **options: Any) -> Any:
@@ -70,11 +70,11 @@ class ClassGuard:
             result = original(owner, *values)
             if sys._getframe(1).f_globals is self._globals:
                 return result
-            plain = bool(values) and not self._is_own(values[0])
+            has_plain_operand = bool(values) and not self._is_own(values[0])
             if operator in _NUMERIC:
-                if id(owner) in self._from_plain:
+                if id(owner) in self._ids_of_results:
                     self._refuse()
-            elif plain and result is not NotImplemented:
+            elif has_plain_operand and result is not NotImplemented:
                 self._check_result(operator, result)
             return result
 
@@ -84,7 +84,7 @@ class ClassGuard:
         if operator in _ARITHMETIC:
             if not self._is_own(result):
                 self._refuse()
-            self._from_plain.add(id(result))
+            self._ids_of_results.add(id(result))
         elif bool(result) is not (operator == "__ne__"):
             self._refuse()
 
@@ -97,9 +97,10 @@ class ClassGuard:
 
 
 def run_job(job: dict[str, Any], guard: ClassGuard, answer: types.ModuleType) -> None:
-    """Run the answer, then its tests; an exception means that they do not pass."""
+    """Run the answer, then its tests; raise an exception if they do not pass."""
     # The code may replace the built-in functions, or look for the text of its tests.
-    pristine, execute = dict(vars(builtins)), exec
+    pristine = dict(vars(builtins))
+    execute = exec
     preamble = compile(job.pop("preamble"), "preamble.py", "exec")
     code = compile_first(job.pop("variants"))
     tests = compile(job.pop("tests"), "tests.py", "exec", dont_inherit=True)
@@ -108,19 +109,20 @@ def run_job(job: dict[str, Any], guard: ClassGuard, answer: types.ModuleType) ->
     execute(code, answer.__dict__)
     vars(builtins).update(pristine)
     vars(builtins)["__build_class__"] = guard.build_class
-    space = {name: answer.__dict__[name] for name in wanted_names(job["names"], answer.__dict__)}
-    space |= {"__name__": "tests", "__builtins__": pristine}
-    # Running the tests of a query is what this process, in its sandbox, is for.
-    execute(tests, space)
+    names = names_for_tests(job["names"], answer.__dict__)
+    namespace = {name: answer.__dict__[name] for name in names}
+    namespace |= {"__name__": "tests", "__builtins__": pristine}
+    # This process exists to run the tests of a query in its sandbox.
+    execute(tests, namespace)
     if job["entry_point"]:
-        space["check"](answer.__dict__[job["entry_point"]])
+        namespace["check"](answer.__dict__[job["entry_point"]])
     for name in job["functions"]:
-        run_one(space[name])
+        run_function(namespace[name])
     for name in job["classes"]:
-        run_class(space[name])
+        run_class(namespace[name])
 
 
-def compile_first(variants: list[str]) -> Any:
+def compile_first(variants: list[str]) -> types.CodeType:
     """Compile the first of several texts that compiles, without this file's future features."""
     problem: BaseException = SyntaxError("there is no code")
     for code in variants:
@@ -131,29 +133,29 @@ def compile_first(variants: list[str]) -> Any:
     raise problem
 
 
-def wanted_names(names: list[str], defined: dict[str, Any]) -> list[str]:
-    """Return the names of the tests that the code defines.
+def names_for_tests(names: list[str], defined: dict[str, Any]) -> list[str]:
+    """Return the names that the tests use and the code defines.
 
-    A built-in name only if the code defines no other one of them: a task may ask for ``sum``, but
-    code that brings its own ``abs`` would decide ``abs(f(x) - 1) < 1e-9``.
+    Built-in names are returned only if there are no others: a task may ask for ``sum``, but code
+    with an ``abs`` of its own would decide ``abs(f(x) - 1) < 1e-9``.
     """
-    known = [name for name in names if name in defined and not name.startswith("__")]
-    own = [name for name in known if not hasattr(builtins, name)]
-    return own or known
+    shared = [name for name in names if name in defined and not name.startswith("__")]
+    not_built_in = [name for name in shared if not hasattr(builtins, name)]
+    return not_built_in or shared
 
 
-def run_one(test: Callable[[], Any]) -> None:
-    """Run a function of tests, to its end if it is a coroutine."""
+def run_function(test: Callable[[], Any]) -> None:
+    """Run a test function; if it is a coroutine function, run its coroutine."""
     outcome = test()
     if isinstance(outcome, types.CoroutineType):
         asyncio.run(outcome)
 
 
-def run_class(cls: Any) -> None:
-    """Run a class of tests, plain or of unittest."""
+def run_class(cls: type) -> None:
+    """Run a test class, plain or of unittest."""
     if not issubclass(cls, unittest.TestCase):
         for name in [name for name in dir(cls) if name.startswith("test")]:
-            run_one(getattr(cls(), name))
+            run_function(getattr(cls(), name))
         return
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(cls).run(result)
@@ -169,19 +171,19 @@ def run_class(cls: Any) -> None:
 
 
 def is_skipped_by_decorator(test: unittest.TestCase) -> bool:
-    """Tell whether a test or its class says that it is to be skipped."""
+    """Return whether a decorator of a test or its class skips it."""
     method = getattr(test, test._testMethodName, None)
     return any(getattr(each, "__unittest_skip__", False) for each in (type(test), method))
 
 
 def refuse_event(event: str, _arguments: tuple[Any, ...]) -> None:
-    """Raise an error if Python is about to start a process or to open a connection."""
+    """Raise an error if Python is about to start a process or open a connection."""
     if event in _FORBIDDEN:
         raise PermissionError(f"{event} is not allowed here")
 
 
 def limit_resources(cpu_seconds: int, memory_mb: int) -> None:
-    """Limit what the process may use, as far as the system knows the limit."""
+    """Limit the resources of the process, as far as the system supports each limit."""
     limits = {
         "RLIMIT_CPU": cpu_seconds,
         "RLIMIT_AS": memory_mb << 20,
@@ -195,21 +197,26 @@ def limit_resources(cpu_seconds: int, memory_mb: int) -> None:
 
 
 def main() -> None:
-    """Run the job on standard input and report."""
-    job, report = json.load(sys.stdin), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Run the job on standard input and report its outcome."""
+    job = json.load(sys.stdin)
+    report = os.dup(1)
+    devnull = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
+        os.dup2(devnull, descriptor)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.set_int_max_str_digits(0)
-    write, end, dumps, kind_of = os.write, os._exit, json.dumps, type
+    # The code may replace these functions in their modules.
+    write = os.write
+    exit_now = os._exit
+    dumps = json.dumps
+    type_of = type
     token = job.pop("token")
     write(report, dumps({"token": token, "started": True}).encode() + b"\n")
     passed = b"\n" + dumps({"token": token, "passed": True}).encode() + b"\n"
     no_verdict = b"\n" + dumps({"token": token, "no_verdict": _NO_VERDICT}).encode() + b"\n"
     answer = types.ModuleType("answer")
     sys.modules["answer"] = sys.modules["solution"] = answer
-    sys.modules["mildroute"] = None  # type: ignore[assignment]  # answers do not need the grader
+    sys.modules["mildroute"] = None  # type: ignore[assignment]  # Answers must not import it.
     guard = ClassGuard(answer)
     result = passed
     try:
@@ -220,11 +227,11 @@ def main() -> None:
         result = b'\n{"failure": "it raised an error without words"}\n'
         with contextlib.suppress(BaseException):
             result = (
-                b"\n" + dumps({"failure": f"{kind_of(error).__name__}: {error}"[:200]}).encode()
+                b"\n" + dumps({"failure": f"{type_of(error).__name__}: {error}"[:200]}).encode()
             )
     write(report, no_verdict if guard.violated else result)
-    # No exit hooks, no waiting for threads.
-    end(0)
+    # Run no exit hooks and wait for no threads.
+    exit_now(0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Interface of a judge, and its verdicts."""
+"""The interface of judges and their verdicts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from mildroute._fingerprint import version_of
 from mildroute.experts.base import Expert, Query
@@ -16,14 +16,18 @@ __all__ = [
     "ReadingJudge",
     "Verdict",
     "VersionedJudge",
-    "read_aside",
+    "read_in_thread",
     "reference_of",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
+# The reason for no verdict if a judge has nothing to compare an answer with.
+NO_REFERENCE = "the query has no reference"
+
 # Reading takes milliseconds; the slowest of 828 degenerate answers of 100,000 characters took 0.3 s
-# of computing (tests/judges/test_degenerate.py).
+# of computing (tests/judges/test_degenerate_answers.py).
 _READ_SECONDS = 20.0
 
 
@@ -32,10 +36,10 @@ class Verdict:
     """A judge's verdict on one answer.
 
     Args:
-        score: From 0, useless, to 1, perfect; none if the judge could not decide, which is a
+        score: From 0, useless, to 1, perfect; None if the judge could not decide, which is a
             failure of the judge and not a wrong answer.
         reason: Brief reason: what was read from the answer, or what went wrong.
-        dollars: What judging cost.
+        dollars: Cost of the verdict.
         unconfirmed_cost: Upper bound on the additional cost of attempts without a reply.
 
     Example:
@@ -49,10 +53,6 @@ class Verdict:
     unconfirmed_cost: float = field(default=0.0, repr=False)
 
 
-# What a query lacks for a judge that has nothing to compare with.
-NO_REFERENCE = "the query has no reference"
-
-
 def reference_of(query: Query) -> str:
     """Return the reference of a query unchanged; empty if it is missing or blank."""
     return query.reference if query.reference is not None and query.reference.strip() else ""
@@ -62,7 +62,7 @@ def reference_of(query: Query) -> str:
 class Judge(Protocol):
     """Anything that scores answers.
 
-    Subclass it: everything but ``name``, ``version`` and ``judge`` has a default.
+    Subclass it and define ``name``, ``version`` and ``judge``; everything else has a default.
 
     Example:
         >>> class Generous(Judge):
@@ -73,25 +73,25 @@ class Judge(Protocol):
         ''
     """
 
-    # read-only for its users, so that a frozen dataclass is a judge
+    # Properties, so that a frozen dataclass is a judge, too.
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """The judge's name in tables."""
         ...
 
     @property
     def version(self) -> str:
-        """Changes with everything that changes verdicts, and with nothing else."""
+        """A text that changes with everything that changes verdicts, and with nothing else."""
         ...
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Score the text that an expert gave to a query."""
+        """Score an expert's answer to a query."""
         ...
 
     def missing_fields(self, query: Query) -> str:  # noqa: ARG002 - nothing by default
-        """Return what a query lacks for its answers to be scored; empty if nothing.
+        """Return what a query lacks for its answers to be scored, or an empty text.
 
-        A collection checks it before it pays for any answer.
+        A collection calls this method before it pays for any answer.
         """
         return ""
 
@@ -100,19 +100,20 @@ class Judge(Protocol):
         return 0.0
 
     def max_attempt_cost(self, query: Query, text: str) -> float:
-        """Upper bound in dollars of one attempt at judging an answer; by default of all attempts.
+        """Return an upper bound, in dollars, on one attempt at judging an answer.
 
-        A budget reserves it before the call. See ``Expert.max_attempt_cost``.
+        Defaults to the bound on all attempts. A budget reserves the amount before the call; see
+        ``Expert.max_attempt_cost``.
         """
         return self.max_cost(query, text)
 
     def experts(self) -> Sequence[Expert]:
-        """Experts that the judge calls; a collection closes them."""
+        """Return the experts that the judge calls; a collection closes them."""
         return ()
 
 
 class VersionedJudge(Judge):
-    """A judge that is a dataclass: its settings determine its version.
+    """A judge that is a dataclass and whose settings determine its version.
 
     Attributes:
         reading: Version of the code that reads answers; increased with every change that may change
@@ -123,33 +124,36 @@ class VersionedJudge(Judge):
 
     @property
     def version(self) -> str:
-        """Changes with everything that changes verdicts."""
+        """A text that changes with everything that changes verdicts."""
         return version_of(self, self.reading)
 
     def missing_fields(self, query: Query) -> str:
-        """What keeps it from scoring any answer to a query."""
+        """Return what a query lacks for its answers to be scored, or an empty text."""
         return "" if reference_of(query) else NO_REFERENCE
 
 
 class ReadingJudge(VersionedJudge):
-    """A judge that reads the answer itself, outside the event loop and with a time limit."""
+    """A judge that reads the answer without calling anything; it runs in a thread."""
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Score the text that an expert gave to a query."""
-        return await read_aside(self.score, query, text)
+        """Score an expert's answer to a query, within a time limit."""
+        return await read_in_thread(self.score, query, text)
 
     def score(self, query: Query, text: str) -> Verdict:
-        """Score the text synchronously."""
+        """Score an answer synchronously."""
         raise NotImplementedError
 
 
-async def read_aside(read: Callable[..., T], *arguments: Any) -> T | Verdict:
+async def read_in_thread(
+    read: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
+) -> T | Verdict:
     """Call a function in a thread, so that one long answer does not block the event loop.
 
     Returns:
-        What it returns, or no score if it takes too long.
+        The function's result, or a verdict without a score if the function takes too long.
     """
+    call = asyncio.to_thread(read, *arguments, **keywords)
     try:
-        return await asyncio.wait_for(asyncio.to_thread(read, *arguments), _READ_SECONDS)
+        return await asyncio.wait_for(call, _READ_SECONDS)
     except TimeoutError:
         return Verdict(None, f"the answer could not be read within {_READ_SECONDS:g} s")

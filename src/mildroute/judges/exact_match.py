@@ -1,39 +1,21 @@
-"""Exact match, ignoring differences without meaning: case, spaces, quotes, a period."""
+"""A judge for exact matches that ignores case, spaces, quotes and a final period."""
 
 from __future__ import annotations
 
-import asyncio
-import collections
 import json
-import math
 import re
 import unicodedata
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from mildroute.exceptions import ArgumentError, MissingExtraError
+from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._answer_extraction import Marker, markers
+from mildroute.judges._answer_markers import Marker, find_markers
 from mildroute.judges._latex import BOX, unfold_latex
-from mildroute.judges.base import (
-    NO_REFERENCE,
-    Judge,
-    ReadingJudge,
-    Verdict,
-    VersionedJudge,
-    reference_of,
-)
+from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict
 from mildroute.text import SPACES, drop_thinking, normalize_text
 
-__all__ = [
-    "AnswerPart",
-    "ExactMatchJudge",
-    "RegexJudge",
-    "accepted_answers",
-    "parts_of",
-    "strip_decoration",
-]
-
+__all__ = ["AnswerPart", "ExactMatchJudge", "accepted_answers", "answer_parts", "strip_decoration"]
 
 AnswerPart = Literal["whole", "last"]
 
@@ -52,9 +34,13 @@ _SENTENCE_END = re.compile(r"[.!?]\s")
 
 
 def strip_decoration(text: str) -> str:
-    """Return a text with single spaces, without fence, marks, quotes and punctuation around it."""
-    fenced = _FENCE.match(text.strip())
-    text = fenced[1] if fenced else text
+    """Return a text without the fence, marks, quotes and punctuation around it.
+
+    Runs of spaces become single spaces.
+    """
+    fence = _FENCE.match(text.strip())
+    if fence:
+        text = fence[1]
     for _ in range(_MAX_MARKS):
         before = text
         text = _LEAD.sub("", text.strip()).rstrip(_TRAIL)
@@ -66,65 +52,66 @@ def strip_decoration(text: str) -> str:
     return " ".join(text.split())
 
 
-def parts_of(text: str, part: AnswerPart = "whole") -> tuple[str, ...]:
-    r"""The parts of an answer that may match a reference.
+def answer_parts(text: str, part: AnswerPart = "whole") -> tuple[str, ...]:
+    """Return the parts of an answer that may match a reference.
 
     Args:
-        text: What the expert wrote.
-        part: ``"whole"``: all of it, without an opening such as "Answer:". ``"last"``: the line, or
-            the sentence, after the last such words or in the last box, else the last line.
+        text: The expert's answer.
+        part: ``"whole"`` for the answer without an opening such as "Answer:". ``"last"`` for the
+            line and the sentence after the last such words or in the last box, or the last line if
+            there are none.
     """
     text = unfold_latex(normalize_text(drop_thinking(text))).strip()
-    found = markers(text)
+    markers = find_markers(text)
     if part == "whole":
-        opening = next(
-            (marker for marker in found if _OPENING.fullmatch(text, 0, marker.start)), None
-        )
-        return (
-            _A_COLON.sub("", text if opening is None else _after(text, opening))
-            .replace(BOX, "")
-            .strip(),
-        )
-    chosen = [marker for marker in found if marker.final] or found
-    line = _after(text, chosen[-1]).partition("\n")[0] if chosen else text.rpartition("\n")[2]
+        for marker in markers:
+            if _OPENING.fullmatch(text, 0, marker.start):
+                text = _text_after(text, marker)
+                break
+        return (_A_COLON.sub("", text).replace(BOX, "").strip(),)
+    markers = [marker for marker in markers if marker.final] or markers
+    if markers:
+        line = _text_after(text, markers[-1]).partition("\n")[0]
+    else:
+        line = text.rpartition("\n")[2]
     line = line.replace(BOX, "").strip()
-    return tuple(dict.fromkeys((line, _SENTENCE_END.split(line, maxsplit=1)[0])))
+    sentence = _SENTENCE_END.split(line, maxsplit=1)[0]
+    return tuple(dict.fromkeys((line, sentence)))
 
 
-def _after(text: str, marker: Marker) -> str:
-    return text[marker.end + len((_AFTER_MARKER.match(text, marker.end) or [""])[0]) :]
+def _text_after(text: str, marker: Marker) -> str:
+    separator = _AFTER_MARKER.match(text, marker.end)
+    return text[separator.end() if separator else marker.end :]
 
 
 def accepted_answers(reference: str) -> tuple[str, ...]:
-    """The texts that a reference accepts.
-
-    Those of a JSON list of strings, else the reference itself.
-    """
-    texts: tuple[str, ...] = (reference,)
+    """Return the texts of a reference that is a JSON list of texts, or the reference itself."""
+    texts = [reference]
     if reference.lstrip().startswith("["):
         try:
-            several = json.loads(reference)
+            values = json.loads(reference)
         except (ValueError, RecursionError):
-            several = None
-        if several and isinstance(several, list) and all(isinstance(text, str) for text in several):
-            texts = tuple(several)
+            values = None
+        if values and isinstance(values, list) and all(isinstance(value, str) for value in values):
+            texts = values
     return tuple(text for text in texts if normalize_text(text))
 
 
 @dataclass(frozen=True)
 class ExactMatchJudge(ReadingJudge):
-    """Right if the answer is the reference, or one of several in a JSON list.
+    """A judge that scores 1 if the answer is the reference, or one of several in a JSON list.
 
     Spaces, quotes and marks around the answer, punctuation after it and look-alike characters are
     always ignored.
 
     Args:
-        part: The whole answer, or only its last part, as :func:`parts_of` finds it.
+        part: ``"whole"`` to compare the whole answer, ``"last"`` only its last part, as
+            :func:`answer_parts` returns it.
         keep_case: Whether case counts.
         keep_accents: Whether accents count.
         keep_articles: Whether "a", "an" or "the" at the beginning counts; if not, "minor" also
             matches "A minor".
-        name: Its name in tables.
+        name: The judge's name in tables.
 
     Example:
         >>> import asyncio
@@ -140,27 +127,25 @@ class ExactMatchJudge(ReadingJudge):
     name: str = "exact"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Validate the settings."""
         if self.part not in ("whole", "last"):
             raise ArgumentError(f"part must be 'whole' or 'last', got {self.part!r}.")
 
     def score(self, query: Query, text: str) -> Verdict:
         """Compare the answer with all accepted texts."""
-        if lack := self.missing_fields(query):
-            return Verdict(None, lack)
-        texts = accepted_answers(query.reference or "")
-        parts = parts_of(text, self.part)
-        read = {self._key(part) for part in parts if part}
-        return Verdict(
-            float(not read.isdisjoint(map(self._key, texts))),
-            f"read {strip_decoration(parts[0])[:80]!r}",
-        )
+        if reason := self.missing_fields(query):
+            return Verdict(None, reason)
+        parts = answer_parts(text, self.part)
+        expected = {self._comparable(answer) for answer in accepted_answers(query.reference or "")}
+        is_match = any(self._comparable(part) in expected for part in parts if part)
+        return Verdict(float(is_match), f"read {strip_decoration(parts[0])[:80]!r}")
 
     def missing_fields(self, query: Query) -> str:
-        """What keeps it from scoring any answer to a query."""
+        """Return what a query lacks for its answers to be scored, or an empty text."""
         return "" if accepted_answers(query.reference or "") else NO_REFERENCE
 
-    def _key(self, text: str) -> str:
+    def _comparable(self, text: str) -> str:
+        """Return a text that is equal for all answers that count as equal."""
         text = unfold_latex(normalize_text(text)).replace(BOX, "").strip()
         text = strip_decoration(text) or text
         if not self.keep_articles:
@@ -174,146 +159,3 @@ class ExactMatchJudge(ReadingJudge):
                 if not unicodedata.combining(character)
             )
         return unicodedata.normalize("NFC", text)
-
-
-# Answers read by a pattern.
-
-
-@dataclass(frozen=True)
-class RegexJudge(VersionedJudge):
-    r"""Right if a pattern matches.
-
-    With a group, it is right if another judge finds the group's text right.
-
-    Patterns that take very long on some texts are common and hard to spot, so each match has a
-    timeout. After a timeout no verdict is given: the pattern is at fault, not the answer.
-
-    Args:
-        pattern: Pattern in the syntax of the package ``regex``, a superset of that of :mod:`re`;
-            ``query.fields["pattern"]`` takes precedence.
-        ignore_case: Whether to ignore case; write other flags in the pattern, such as ``(?s)``.
-        whole: Whether the pattern must match the whole answer, except for spaces around it, rather
-            than a part.
-        group: Number or name of a group; its text in the last match is compared with the reference.
-        compare: The judge that compares it; exact match by default.
-        seconds: Timeout of a match.
-        max_chars: Length of the longest answer that is matched.
-        name: Its name in tables.
-
-    Example:
-        >>> import asyncio
-        >>> query = Query("q1", "The capital of France?", reference="Paris")
-        >>> asyncio.run(RegexJudge(r"Answer: (\w+)", group=1).judge(query, "Answer: Paris")).score
-        1.0
-    """
-
-    reading: ClassVar[int] = 2
-    pattern: str | None = None
-    ignore_case: bool = False
-    whole: bool = False
-    group: int | str | None = None
-    compare: Judge = field(default_factory=ExactMatchJudge)
-    seconds: float = 5.0
-    max_chars: int = 100_000
-    name: str = "regex"
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if not 0 < self.seconds < math.inf or self.max_chars < 1:
-            raise ArgumentError(
-                f"seconds and max_chars must be positive, got {self.seconds!r} and"
-                f" {self.max_chars!r}."
-            )
-        if not isinstance(self.compare, Judge):
-            raise ArgumentError(
-                f"compare must be a judge, got {self.compare!r}; use get_judge('regex',"
-                " compare='numeric') for a name."
-            )
-        if self.pattern is not None:
-            _check(self.pattern, self.group)
-
-    async def judge(self, query: Query, text: str) -> Verdict:
-        """Match the answer."""
-        if lack := self.missing_fields(query):
-            return Verdict(None, lack)
-        pattern = str(query.fields.get("pattern", self.pattern))
-        text = unicodedata.normalize("NFC", text).strip()
-        if len(text) > self.max_chars:
-            return Verdict(
-                None,
-                f"the answer has {len(text):,} characters, more than max_chars, {self.max_chars:,}",
-            )
-        found = await asyncio.to_thread(self._match, unicodedata.normalize("NFC", pattern), text)
-        if isinstance(found, Verdict):
-            return found
-        if found is None:
-            return Verdict(0.0, "the pattern does not match")
-        return (
-            Verdict(1.0, "the pattern matches")
-            if self.group is None
-            else await self.compare.judge(query, found)
-        )
-
-    def missing_fields(self, query: Query) -> str:
-        """What keeps it from scoring any answer to a query."""
-        pattern = query.fields.get("pattern", self.pattern)
-        if not isinstance(pattern, str) or not pattern:
-            return "there is no pattern; set it, or give the query a field 'pattern'"
-        return (
-            ""
-            if self.group is None
-            else (self.compare.missing_fields(query) if reference_of(query) else NO_REFERENCE)
-        )
-
-    def _match(self, pattern: str, text: str) -> Verdict | str | None:
-        """The text of the group, or of the match; none without one; a verdict if it gave up."""
-        regex = _load_regex()
-        try:
-            compiled = regex.compile(pattern, regex.IGNORECASE if self.ignore_case else 0)
-            # The interpreter's lock is free meanwhile, so the event loop continues.
-            limits = {"timeout": self.seconds, "concurrent": True}
-            if self.whole or self.group is None:
-                find = compiled.fullmatch if self.whole else compiled.search
-                found = find(text, **limits)
-            else:
-                # the last match where its group matters
-                found = next(iter(collections.deque(compiled.finditer(text, **limits), 1)), None)
-            matched: str | None = None if found is None else found[self.group or 0]
-        except (TimeoutError, MemoryError):
-            return Verdict(
-                None,
-                f"the pattern {pattern[:40]!r} took more than {self.seconds:g} s or too much"
-                " memory; make it simpler",
-            )
-        except (regex.error, IndexError, RecursionError, OverflowError) as error:
-            return Verdict(None, f"{type(error).__name__}: {error}"[:200])
-        return matched
-
-
-def _check(pattern: str, group: int | str | None) -> None:
-    regex = _load_regex()
-    try:
-        compiled = regex.compile(pattern)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ArgumentError(
-            f"pattern must be a regular expression, got {pattern[:60]!r}: {error}."
-        ) from error
-    if (
-        group is not None
-        and group not in compiled.groupindex
-        and group not in range(compiled.groups + 1)
-    ):
-        raise ArgumentError(
-            f"group must be a group of the pattern {pattern[:60]!r}, got {group!r}."
-        )
-
-
-def _load_regex() -> Any:
-    """The package regex: unlike :mod:`re` it can be stopped, and leaves the loop its turn."""
-    try:
-        import regex
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package(
-            "regex", extra="collect", user="the judge 'regex'"
-        ) from missing
-    return regex

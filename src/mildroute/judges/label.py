@@ -1,4 +1,4 @@
-"""Classification: which of a set of labels an answer gives."""
+"""A judge for classification, which reads a label from an answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges._answer_extraction import ANSWER_WORDS, NO, WORD, Mention, stated_option
+from mildroute.judges._answer_markers import ANSWER_WORDS
 from mildroute.judges._latex import unfold_latex
+from mildroute.judges._option_mentions import NO, WORD, Mention
+from mildroute.judges._stated_option import stated_option
 from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict, reference_of
 from mildroute.text import drop_emphasis, drop_thinking, normalize_text
 
-__all__ = ["LabelJudge", "label_meant", "labels_of", "read_label"]
+__all__ = ["LabelJudge", "parse_labels", "read_label", "referenced_label"]
 
-
+# Each label with its synonyms.
 Labels = Mapping[str, Sequence[str]]
 
 _WORDS = (
@@ -28,11 +30,12 @@ _WORDS = (
 _SHORT = 300
 _SEPARATOR = re.compile(r"[\s_/-]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ID = re.compile(r"(?<![\w.,$+/-])\d{1,3}(?![\w%/]|[.,]\d)")
+_INDEX = re.compile(r"(?<![\w.,$+/-])\d{1,3}(?![\w%/]|[.,]\d)")
+_UNDERSCORE_IN_WORD = re.compile(r"(?<=\w)_|_(?=\w)")
 
 
-def labels_of(labels: Any) -> dict[str, tuple[str, ...]]:
-    """Each label with its synonyms.
+def parse_labels(labels: Any) -> dict[str, tuple[str, ...]]:
+    """Return each label with its synonyms.
 
     Args:
         labels: A list of names, a mapping from names to their synonyms, or either as JSON.
@@ -40,57 +43,63 @@ def labels_of(labels: Any) -> dict[str, tuple[str, ...]]:
     if isinstance(labels, str):
         try:
             labels = json.loads(labels)
-        except (ValueError, RecursionError) as broken:
+        except (ValueError, RecursionError) as error:
             raise ArgumentError(
                 f"labels must be a list, a mapping or either as JSON, got {labels[:60]!r}; write"
                 " them as JSON."
-            ) from broken
+            ) from error
     labels = labels.tolist() if hasattr(labels, "tolist") else labels
+    synonyms_by_name: dict[str, tuple[str, ...]]
     if isinstance(labels, Mapping):
-        named = {
-            str(name): (others,) if isinstance(others, str) else tuple(map(str, others))
-            for name, others in labels.items()
+        synonyms_by_name = {
+            str(name): (synonyms,) if isinstance(synonyms, str) else tuple(map(str, synonyms))
+            for name, synonyms in labels.items()
         }
     elif isinstance(labels, (list, tuple)):
-        named = {str(name): () for name in labels}
+        synonyms_by_name = {str(name): () for name in labels}
     else:
         raise ArgumentError(
             "labels must be a list of names or a mapping from names to synonyms, got"
             f" {str(labels)[:60]!r}."
         )
-    forms = [_squashed(form) for name, others in named.items() for form in {name, *others}]
-    if not forms or not all(forms) or len(set(forms)) < len(forms) or len(named) < len(labels):
+    forms = [
+        _join_words(form)
+        for name, synonyms in synonyms_by_name.items()
+        for form in {name, *synonyms}
+    ]
+    are_different = len(set(forms)) == len(forms) and len(synonyms_by_name) == len(labels)
+    if not forms or not all(forms) or not are_different:
         raise ArgumentError(
             "labels and synonyms must be different words, one label or more, got"
             f" {str(labels)[:60]!r}; drop blanks and repeats."
         )
-    return named
+    return synonyms_by_name
 
 
-def label_meant(reference: str, labels: Labels) -> str | None:
-    """The label that a reference means.
+def referenced_label(reference: str, labels: Labels) -> str | None:
+    """Return the label that a reference means, or None.
 
-    The reference may be its name, a synonym, or its index from 0 if no label is a number.
+    The reference may be the label's name, a synonym, or its index from 0 if no label is a number.
     """
-    sought = _squashed(reference)
-    for name, others in labels.items():
-        if sought in {_squashed(name), *map(_squashed, others)}:
+    form = _join_words(reference)
+    for name, synonyms in labels.items():
+        if form in {_join_words(name), *map(_join_words, synonyms)}:
             return name
-    is_id = _has_ids(labels) and re.fullmatch(r"\d{1,3}", sought) and int(sought) < len(labels)
-    return list(labels)[int(sought)] if is_id else None
+    if _allow_indices(labels) and re.fullmatch(r"\d{1,3}", form) and int(form) < len(labels):
+        return list(labels)[int(form)]
+    return None
 
 
 def read_label(text: str, labels: Labels) -> str | None:
-    """The label that an answer gives, or none if it gives none or several.
+    """Return the label that an answer gives, or None if it gives none or several.
+
+    The longest label counts ("very positive" is not "positive"). A negated one does not count ("not
+    positive"), and no label is inferred from a negation. Indices count only if no label is named.
+    ``4/5`` is not a label.
 
     Args:
-        text: What the expert wrote.
-        labels: Each label with its synonyms, as :func:`labels_of` gives them.
-
-    Returns:
-        A label. The longest one counts ("very positive" is not "positive"), a negated one does not
-        ("not positive"), and the label is not inferred from a negation. Indices count only if no
-        label is named. ``4/5`` is not a label.
+        text: The expert's answer.
+        labels: Each label with its synonyms, as returned by :func:`parse_labels`.
 
     Example:
         >>> labels = {"negative": (), "positive": (), "very positive": ()}
@@ -98,35 +107,35 @@ def read_label(text: str, labels: Labels) -> str | None:
         >>> tuple(read_label(answer, labels) for answer in answers)
         ('very positive', None, 'positive')
     """
-    text = _SPACED.sub(" ", drop_emphasis(unfold_latex(normalize_text(drop_thinking(text)))))
-    pattern, owners = _pattern(tuple((name, tuple(others)) for name, others in labels.items()))
-    named = [
-        Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1])
-        for found in pattern.finditer(text)
+    text = drop_emphasis(unfold_latex(normalize_text(drop_thinking(text))))
+    text = _UNDERSCORE_IN_WORD.sub(" ", text)
+    pattern, owners = _label_pattern(
+        tuple((name, tuple(synonyms)) for name, synonyms in labels.items())
+    )
+    mentions = [
+        Mention(match.start(), match.end(), *owners[(match.lastindex or 1) - 1])
+        for match in pattern.finditer(text)
     ]
-    if named or not _has_ids(labels):
-        return stated_option(text, named, _WORDS, short=_SHORT)
+    if mentions or not _allow_indices(labels):
+        return stated_option(text, mentions, _WORDS, short=_SHORT)
     names = list(labels)
-    ids = [(found, int(found[0])) for found in _ID.finditer(text)]
-    numbers = [
-        Mention(found.start(), found.end(), names[at], at, letter=True, bare=True)
-        for found, at in ids
-        if at < len(names)
+    indices = [(match, int(match[0])) for match in _INDEX.finditer(text)]
+    mentions = [
+        Mention(match.start(), match.end(), names[index], index, letter=True, bare=True)
+        for match, index in indices
+        if index < len(names)
     ]
-    return stated_option(text, numbers, _WORDS)
-
-
-_SPACED = re.compile(r"(?<=\w)_|_(?=\w)")
+    return stated_option(text, mentions, _WORDS)
 
 
 @dataclass(frozen=True)
 class LabelJudge(ReadingJudge):
-    """Right if the answer gives the label that the reference means.
+    """A judge that scores 1 if the answer gives the label that the reference means.
 
     Args:
         labels: A list of names, or a mapping from names to synonyms; ``query.fields["labels"]``
             takes precedence.
-        name: Its name in tables.
+        name: The judge's name in tables.
 
     Example:
         >>> import asyncio
@@ -140,71 +149,68 @@ class LabelJudge(ReadingJudge):
     name: str = "label"
 
     def __post_init__(self) -> None:
-        """Check the labels."""
+        """Validate the labels."""
         if self.labels:
-            labels_of(self.labels)
+            parse_labels(self.labels)
 
     def score(self, query: Query, text: str) -> Verdict:
-        """Compare the label that is read with the reference."""
-        if lack := self.missing_fields(query):
-            return Verdict(None, lack)
-        labels = labels_of(query.fields.get("labels", self.labels))
-        expected = label_meant(reference_of(query), labels)
-        read = read_label(text, labels)
-        if read is None:
+        """Compare the label in the answer with the reference."""
+        if reason := self.missing_fields(query):
+            return Verdict(None, reason)
+        labels = parse_labels(query.fields.get("labels", self.labels))
+        expected = referenced_label(reference_of(query), labels)
+        label = read_label(text, labels)
+        if label is None:
             return Verdict(0.0, f"no single label could be read, expected {expected!r}")
-        return Verdict(float(read == expected), f"read {read!r}, expected {expected!r}")
+        return Verdict(float(label == expected), f"read {label!r}, expected {expected!r}")
 
     def missing_fields(self, query: Query) -> str:
-        """What keeps it from scoring any answer to a query."""
+        """Return what a query lacks for its answers to be scored, or an empty text."""
         reference = reference_of(query)
         if not reference:
             return NO_REFERENCE
         if "labels" not in query.fields and not self.labels:
             return "there are no labels; set labels, or give the query a field 'labels'"
         try:
-            labels = labels_of(query.fields.get("labels", self.labels))
-        except ArgumentError as broken:
-            return str(broken)
-        return (
-            f"the reference {reference[:40]!r} is none of the labels"
-            if label_meant(reference, labels) is None
-            else ""
-        )
+            labels = parse_labels(query.fields.get("labels", self.labels))
+        except ArgumentError as error:
+            return str(error)
+        if referenced_label(reference, labels) is None:
+            return f"the reference {reference[:40]!r} is none of the labels"
+        return ""
 
 
-def _squashed(text: str) -> str:
+def _join_words(text: str) -> str:
+    """Return a text in lower case, without separators between its words."""
     return re.sub(rf"(?<=\w){_SEPARATOR.pattern}(?=\w)", "", normalize_text(text).casefold())
 
 
-def _has_ids(labels: Labels) -> bool:
+def _allow_indices(labels: Labels) -> bool:
+    """Return whether a number can be the index of a label, because no label is a number."""
     return not any(
-        _squashed(form).lstrip("+-").isdigit()
-        for name, others in labels.items()
-        for form in (name, *others)
+        _join_words(form).lstrip("+-").isdigit()
+        for name, synonyms in labels.items()
+        for form in (name, *synonyms)
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _pattern(
+def _label_pattern(
     labels: tuple[tuple[str, tuple[str, ...]], ...],
 ) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
-    """All names and synonyms, longest first, and the label and rank that each belongs to."""
+    """Return a pattern of all names and synonyms, longest first, and each one's label and rank."""
     forms = [
         (normalize_text(form), name, rank)
-        for rank, (name, others) in enumerate(labels)
-        for form in (name, *others)
+        for rank, (name, synonyms) in enumerate(labels)
+        for form in (name, *synonyms)
     ]
     forms.sort(key=lambda entry: -len(entry[0]))
-    pattern = "|".join(f"({_spelled(form)})" for form, _, _ in forms)
+    pattern = "|".join(f"({_form_pattern(form)})" for form, _, _ in forms)
     return re.compile(pattern, re.IGNORECASE), tuple((name, rank) for _, name, rank in forms)
 
 
-def _spelled(form: str) -> str:
-    """The form as a pattern.
-
-    Words with or without spaces, underscores, slashes or hyphens between them.
-    """
+def _form_pattern(form: str) -> str:
+    """Return a pattern of a name or synonym, with any or no separators between its words."""
     words = [
         re.escape(word) for part in _SEPARATOR.split(form) for word in _CAMEL.split(part) if word
     ]

@@ -28,12 +28,12 @@ _BUILT_IN = {
     "exact": "exact_match:ExactMatchJudge",
     "choice": "multiple_choice:MultipleChoiceJudge",
     "numeric": "numeric:NumericJudge",
-    "regex": "exact_match:RegexJudge",
+    "regex": "regex_match:RegexJudge",
     "json": "json_field:JsonFieldJudge",
     "label": "label:LabelJudge",
     "tests": "unit_tests:UnitTestJudge",
-    "graded": "llm:RubricJudge",
-    "pairwise": "llm:PairwiseJudge",
+    "graded": "rubric:RubricJudge",
+    "pairwise": "pairwise:PairwiseJudge",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Query
-from mildroute.judges.llm import RubricJudge, read_grade
+from mildroute.judges.rubric import RubricJudge, read_grade
 from tests.judges.scripted import Scripted
 from tests.judges.tables import FOLDER, label_of, verdict
 

@@ -62,8 +62,8 @@ def test_versions_change_with_settings_and_not_with_names() -> None:
 def test_other_distributions_can_add_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(
         monkeypatch,
-        ("coin", "tests.judges.test_find:Coin"),
-        ("made", "tests.judges.test_find:coin_maker"),
+        ("coin", "tests.judges.test_registry:Coin"),
+        ("made", "tests.judges.test_registry:coin_maker"),
     )
     assert get_judge("coin", side=1.0).side == get_judge("made", side=1.0).side == 1.0  # type: ignore[attr-defined]
     assert get_judge("json", path="a", compare="coin", side=0.25).compare.side == 0.25  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_other_distributions_can_add_a_judge(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nobody_can_replace_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered(monkeypatch, ("exact", "tests.judges.test_find:Coin"))
+    registered(monkeypatch, ("exact", "tests.judges.test_registry:Coin"))
     assert type(get_judge("exact")).__name__ == "ExactMatchJudge"
 
 
@@ -81,8 +81,8 @@ def test_nobody_can_replace_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None
         ([], "one of choice, exact, .* got 'coin'"),
         ([("coin", "a:b"), ("coin", "c:d")], "uninstall all but one"),
         ([("coin", "no.such.module:Coin")], "which fails"),
-        ([("coin", "tests.judges.test_find:Nothing")], "which fails"),
-        ([("coin", "tests.judges.test_find:NO_JUDGE")], "must have name, version and judge"),
+        ([("coin", "tests.judges.test_registry:Nothing")], "which fails"),
+        ([("coin", "tests.judges.test_registry:NO_JUDGE")], "must have name, version and judge"),
     ],
 )
 def test_what_cannot_be_found_is_refused_with_a_way_out(

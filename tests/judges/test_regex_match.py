@@ -9,7 +9,7 @@ import pytest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
 from mildroute.judges.base import Verdict
-from mildroute.judges.exact_match import RegexJudge
+from mildroute.judges.regex_match import RegexJudge
 from tests.judges.tables import judge_of, label_of, query_of, table, verdict
 
 CASES = table("regex")

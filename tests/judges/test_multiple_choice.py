@@ -6,7 +6,9 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges.multiple_choice import MultipleChoiceJudge, options_of, read_choice
+from mildroute.judges.multiple_choice import MultipleChoiceJudge
+from mildroute.judges.options import parse_options
+from mildroute.judges.stated_choice import read_choice
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table, verdict
 
 CASES = table("choice")
@@ -54,16 +56,16 @@ def test_a_reference_that_could_mean_two_choices_is_no_verdict_and_says_what_to_
 
 def test_choices_may_be_any_of_the_usual_forms() -> None:
     assert (
-        options_of(["x", "y"], "ABCD")
-        == options_of({"a": "x", "b": "y"}, "ABCD")
+        parse_options(["x", "y"], "ABCD")
+        == parse_options({"a": "x", "b": "y"}, "ABCD")
         == {"A": "x", "B": "y"}
     )
     assert (
-        options_of('["x", "y"]', "ABCD")
-        == options_of({"text": ["x", "y"], "label": ["A", "B"]}, "ABCD")
+        parse_options('["x", "y"]', "ABCD")
+        == parse_options({"text": ["x", "y"], "label": ["A", "B"]}, "ABCD")
         == {"A": "x", "B": "y"}
     )
-    assert options_of(None, "ab") == {"A": "", "B": ""}
+    assert parse_options(None, "ab") == {"A": "", "B": ""}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_choices_may_be_any_of_the_usual_forms() -> None:
 )
 def test_choices_that_nobody_can_choose_from_are_refused(choices: Any) -> None:
     with pytest.raises(ArgumentError, match="choices must"):
-        options_of(choices, "ABCD")
+        parse_options(choices, "ABCD")
 
 
 @pytest.mark.parametrize(

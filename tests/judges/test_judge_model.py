@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mildroute.experts.base import Answer, Query
-from mildroute.judges.llm import RubricJudge
+from mildroute.judges.rubric import RubricJudge
 from tests.judges.scripted import Scripted
 
 
