@@ -63,7 +63,7 @@ GATEWAY_LAYERS = [
     "context",
     "sampling",
 ]
-GATEWAY_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
+GATEWAY_LAYERS += ["api", "app", "factory", "server", "__init__"]
 # Imports of the decision layer that still point up.
 POINTING_UP = {"decision": {"gateway"}}
 HOMES = {

@@ -242,8 +242,7 @@ ADVICE = {
             ),
         ),
         "`router_timeout` also counts inputs beyond `encoder.max_queue_size`, and batches on which"
-        " the encoder failed (`the encoder failed` in the log). With `--workers` it also counts"
-        " requests while the encoder process was away (`encoder process died`).",
+        " the encoder failed (`the encoder failed` in the log).",
     ),
     "MildrouteOutOfDistribution": Advice(
         "For an hour more than 5% of inputs have been out of distribution, unlike anything that the"

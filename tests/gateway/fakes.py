@@ -85,6 +85,10 @@ class FakeManager:
     async def change_experts(self, names: frozenset[str], install: Callable[[], None]) -> None:  # noqa: ARG002
         install()
 
+    async def watch(self, seconds: float | None = None) -> None: ...
+
+    def close(self) -> None: ...
+
     async def reload(self, folder: Any = None) -> str:  # noqa: ARG002
         if not self.next_digest:
             raise ArtifactError("router.json must have schema 1.")

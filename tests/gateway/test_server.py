@@ -1,9 +1,10 @@
-"""A gateway on a port is told to stop."""
+"""A server announces its address, finishes requests and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-import uvicorn
 
 from mildroute.gateway.app import GatewayServices, create_app
-from mildroute.gateway.config import FailoverConfig, GatewayConfig, RequestLimits
-from mildroute.gateway.server import _Server, protocol_with_limits
+from mildroute.gateway.config import FailoverConfig, GatewayConfig
+from mildroute.gateway.observability.logs import LogThrottle
+from mildroute.gateway.server import GatewayServer, limit_warnings, uvicorn_config
 from tests.experts.hostile_server import HostileServer, hangs, says
 from tests.gateway.fakes import FakeManager, FakePredictor, experts_at
 from tests.gateway.running import TRUST, until
@@ -24,22 +25,15 @@ from tests.gateway.streams import endless, event
 
 
 @contextmanager
-def serving(expert: str, notice: float) -> Iterator[tuple[_Server, httpx.Client]]:
+def serving(expert: str, notice: float) -> Iterator[tuple[GatewayServer, httpx.Client]]:
     """In a thread, where uvicorn takes no signals of its own."""
     settings = GatewayConfig(failover=FailoverConfig(drain_timeout=1.0, shutdown_delay=notice))
     app = create_app(
         GatewayServices(settings, experts_at(small=expert), FakeManager(FakePredictor("small")))
     )
-    config = uvicorn.Config(
-        app,
-        port=0,
-        http=protocol_with_limits(RequestLimits()),
-        lifespan="on",
-        log_level="error",
-        timeout_graceful_shutdown=1,
-    )
+    config = uvicorn_config(app, settings, "127.0.0.1", 0)
     addresses: list[str] = []
-    server = _Server(config, app, addresses.append, settings.failover.shutdown_delay)
+    server = GatewayServer(config, app, addresses.append)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     try:
@@ -49,7 +43,7 @@ def serving(expert: str, notice: float) -> Iterator[tuple[_Server, httpx.Client]
         ) as http:
             yield server, http
     finally:
-        server.should_exit = server._is_hurried = True
+        server.should_exit = server._skips_delay = True
         thread.join(5)
         assert not thread.is_alive()
 
@@ -125,3 +119,20 @@ def test_a_request_that_is_longer_than_the_drain_is_told_so(
     assert answer.headers["retry-after"] == "1"
     assert answer.json()["error"]["code"] == "unavailable"
     assert "Exception in ASGI application" not in capsys.readouterr().err
+
+
+def test_warnings_about_bad_requests_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audit B3: each bad request wrote a line to stderr."""
+    now = 100.0
+    throttle = LogThrottle(10.0, lambda: now)
+    monkeypatch.setattr("mildroute.gateway.server._WARNINGS", throttle)
+
+    def record(level: int = logging.WARNING) -> logging.LogRecord:
+        return logging.LogRecord("uvicorn.error", level, "", 0, "Invalid %s", ("request",), None)
+
+    assert [limit_warnings(record()) for _ in range(1000)] == [True] + [False] * 999
+    assert limit_warnings(record(logging.ERROR))
+    now = 111.0
+    later = record()
+    assert limit_warnings(later)
+    assert later.fields == {"suppressed": 999}  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import ipaddress
 import logging
@@ -11,6 +12,7 @@ import signal
 import socket
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,6 +22,7 @@ import typer
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
+    from mildroute.gateway.app import Gateway, GatewayServices
     from mildroute.gateway.config import GatewayConfig
     from mildroute.gateway.limits import RedisLimits
 
@@ -55,7 +58,7 @@ _NoKeys = Annotated[
 ]
 _Workers = Annotated[
     int,
-    typer.Option(help="Number of processes that share the port (Linux only).", min=1, metavar="N"),
+    typer.Option(help="Number of processes that share the port.", min=1, metavar="N"),
 ]
 _Traces = Annotated[
     bool,
@@ -114,8 +117,8 @@ def serve_router(
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients set their base URL to http://127.0.0.1:8000/v1 and request the model "mildroute".
-    SIGHUP reloads the artifact, the experts and the client keys. With --workers, each process has
-    its own circuits and, without a shared store, its own limits. A worker that dies is restarted.
+    SIGHUP reloads the artifact, the experts and the client keys. With --workers, it replaces one
+    worker after another, and keys with limits need a store, which the workers share.
 
     Without a ROUTER, or until it exists, requests go to routing.default, or to the first expert
     that can be called, so you can collect a log before the first fit.
@@ -129,23 +132,34 @@ def serve_router(
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
     is_public = no_keys and not _is_loopback(host)
+    if workers > 1:
+        _check_workers(chosen)
     if check:
         _check_ports(host, port, chosen, listen=False)
-        _check_files(router, experts, chosen, traces=traces)
+        parts = _check_files(router, experts, chosen, traces=traces, needs_router=True)
+        typer.echo(f"ok: {parts}")
         return
     _check_ports(host, port, chosen)
+    load = ServicesLoader(router, experts, chosen, traces, is_public, is_worker=workers > 1)
     if workers == 1:
-        _serve(router, experts, chosen, host, port, traces=traces, is_public=is_public)
+        _serve(load, host, port)
     else:
-        _serve_workers(
-            router, experts, chosen, host, port, workers, traces=traces, is_public=is_public
-        )
+        _serve_workers(load, host, port, workers)
 
 
 def _check_files(
-    router: str | None, experts: Path, settings: GatewayConfig, *, traces: bool
-) -> None:
-    """Load what a gateway loads, without touching the ports and logs of one that runs."""
+    router: str | None,
+    experts: Path,
+    settings: GatewayConfig,
+    *,
+    traces: bool,
+    needs_router: bool = False,
+) -> str:
+    """Load what a gateway loads, without touching the ports and logs of one that runs.
+
+    Returns:
+        The number of experts, the router and the number of clients, in words.
+    """
     from mildroute.gateway.app import create_app
     from mildroute.gateway.factory import load_gateway
     from mildroute.gateway.limits import RedisLimits
@@ -162,7 +176,7 @@ def _check_files(
         for manager in (services.manager, services.shadow):
             if manager is not None:
                 manager.close()
-    if router is not None and found is None:
+    if needs_router and router is not None and found is None:
         raise ArgumentError(
             "--check needs a stored router if ROUTER is given, got nothing at that place; fit"
             " one, or leave ROUTER out to pass requests through."
@@ -171,7 +185,25 @@ def _check_files(
         asyncio.run(_check_store(services.limits))
     chooser = "no router" if found is None else f"router {found.digest}"
     clients = "no client keys" if settings.keys is None else f"{len(services.key_store)} clients"
-    typer.echo(f"ok: {len(services.experts.experts)} experts, {chooser}, {clients}")
+    return f"{len(services.experts.experts)} experts, {chooser}, {clients}"
+
+
+def _check_workers(settings: GatewayConfig) -> None:
+    """Refuse what several processes would multiply or could not share."""
+    from mildroute.gateway.keys import KeyStore, check_shared_limits
+
+    if settings.admin_port is not None:
+        raise ArgumentError(
+            f"--workers cannot share an admin port, got {settings.admin_port}; leave it out and"
+            " protect /metrics by metrics_key_env, or leave out --workers."
+        )
+    if settings.routing.exploration.max_dollars_per_day is not None:
+        raise ArgumentError(
+            "routing.exploration.max_dollars_per_day holds for each process, and --workers would"
+            " multiply it; leave out one of the two."
+        )
+    if settings.keys is not None:
+        check_shared_limits(KeyStore.read(settings.keys), settings.store.url)
 
 
 async def _check_store(limits: RedisLimits) -> None:
@@ -202,53 +234,77 @@ def _check_log(folder: Path | None) -> None:
     dollars_of_today(folder, time.time())
 
 
-def _serve(
-    router: str | None,
-    experts: Path,
-    settings: GatewayConfig,
-    host: str,
-    port: int,
-    *,
-    traces: bool,
-    is_public: bool,
-) -> None:
-    from mildroute.gateway.factory import load_gateway
+@dataclass(frozen=True)
+class ServicesLoader:
+    """A picklable function that loads the services of a gateway.
+
+    Args:
+        router: Folder of the artifact, or URL of a pointer to one, or None.
+        experts: File of experts.
+        settings: Settings of the gateway.
+        traces: Whether spans are sent.
+        is_public: Whether a gateway without keys may be called under any host.
+        is_worker: Whether several processes serve the port.
+    """
+
+    router: str | None
+    experts: Path
+    settings: GatewayConfig
+    traces: bool
+    is_public: bool
+    is_worker: bool
+
+    def __call__(self) -> GatewayServices:
+        """Load the services."""
+        from mildroute.gateway.factory import load_gateway
+
+        services = load_gateway(self.router, self.experts, self.settings, traces=self.traces)
+        return dataclasses.replace(services, is_public=self.is_public, is_worker=self.is_worker)
+
+
+class WorkerApp:
+    """A picklable function that creates the gateway of a worker."""
+
+    def __init__(self, load: ServicesLoader) -> None:
+        self._load = load
+        self._resources: contextlib.ExitStack | None = None
+
+    def __call__(self) -> Gateway:
+        """Set up logging, load the services and create the application."""
+        from mildroute.gateway.app import create_app
+        from mildroute.gateway.observability.logs import log_to_stderr
+        from mildroute.gateway.server import freeze_garbage_collection
+
+        # A reference for as long as the worker runs.
+        self._resources = contextlib.ExitStack()
+        self._resources.enter_context(log_to_stderr(self._load.settings.logging))
+        services = self._load()
+        freeze_garbage_collection()
+        return create_app(services)
+
+
+def _serve(load: ServicesLoader, host: str, port: int) -> None:
     from mildroute.gateway.observability.logs import log_to_stderr
     from mildroute.gateway.server import serve
 
-    with log_to_stderr(settings.logging):
-        services = load_gateway(router, experts, settings, traces=traces)
-        services = dataclasses.replace(services, is_public=is_public)
+    with log_to_stderr(load.settings.logging):
+        services = load()
         count = len(services.experts.experts)
-        serve(services, host, port, partial(_announce, settings, count))
+        serve(services, host, port, partial(_announce, load.settings, count))
 
 
-def _serve_workers(
-    router: str | None,
-    experts: Path,
-    settings: GatewayConfig,
-    host: str,
-    port: int,
-    workers: int,
-    *,
-    traces: bool,
-    is_public: bool,
-) -> None:
+def _serve_workers(load: ServicesLoader, host: str, port: int, workers: int) -> None:
     from mildroute.gateway.observability.logs import log_to_stderr
-    from mildroute.gateway.workers import serve_workers
+    from mildroute.gateway.server import serve_workers
 
-    with log_to_stderr(settings.logging):
-        serve_workers(
-            router,
-            experts,
-            settings,
-            host=host,
-            port=port,
-            workers=workers,
-            announce=partial(_announce, settings),
-            traces=traces,
-            is_public=is_public,
-        )
+    with log_to_stderr(load.settings.logging):
+        # uvicorn starts a worker that fails to load again and again.
+        parts = _check_files(load.router, load.experts, load.settings, traces=load.traces)
+
+        def announce(address: str) -> None:
+            typer.echo(f"starting {workers} workers at {address}  ({parts})")
+
+        serve_workers(WorkerApp(load), load.settings, host, port, workers, announce)
 
 
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:

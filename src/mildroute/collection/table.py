@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from mildroute._files import atomic_write
 from mildroute.collection.queries import QueryFile, query_digest, sample_experts
 from mildroute.collection.store import ANSWERS, VERDICTS, AnswerStore, cell_reasons
-from mildroute.costs.missing_scores import COLLECTED
 from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.validation import COLLECTED
 from mildroute.experts.base import Expert, Query
 from mildroute.judges.base import Judge
 

@@ -11,8 +11,7 @@ from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.costs.prices import Price as Price, PriceList as PriceList
-    from mildroute.costs.stream import batches as batches
     from mildroute.costs.summary import TableSummary as TableSummary, describe as describe
-    from mildroute.costs.table import CostTable as CostTable
+    from mildroute.costs.table import CostTable as CostTable, batches as batches
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -21,8 +21,7 @@ from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.fitting.targets import operating_point, without_looks
 from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, describe_target
-from mildroute.gateway.routing.encoder_process import SharedEncoderQueue
-from mildroute.persistence.artifact import has_network, load_router, read_manifest
+from mildroute.persistence.artifact import load_router, read_manifest
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.features import TopicFeatures
 from mildroute.routers.frontier.operating_point import OperatingPoint
@@ -198,30 +197,21 @@ class Predictor:
         folder: str | os.PathLike[str],
         config: EncoderConfig,
         sha256: str | None = None,
-        encoder_socket: str | None = None,
     ) -> Predictor:
         """Read an artifact and try it on a few inputs.
 
         An ArtifactError says why it cannot serve, or that it is not the one of this digest.
-
-        With the socket of a process that encodes for all workers, the model of a heavy encoder is
-        not loaded here.
         """
         manifest = read_manifest(folder)
         sha256 = sha256 or str(manifest["sha256"])
-        is_shared = config.process == "shared" or has_network(manifest)
-        path = encoder_socket if is_shared else None
-        router: Any = load_router(folder, digest=sha256, networks=path is None)
+        router: Any = load_router(folder, digest=sha256)
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
             raise ArtifactError(
                 f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with"
                 " mildroute fit."
             )
-        queue = None if path is None else _shared_queue(path, folder, sha256, config)
-        if path is not None and queue is None:
-            router = load_router(folder, digest=sha256)
         _take_one_thread(router)
-        predictor = cls(router, sha256, config, queue)
+        predictor = cls(router, sha256, config)
         predictor.folder = Path(folder)
         predictor.method = str(manifest.get("selection") or predictor.method)
         _take_precision(router, predictor.probe())
@@ -531,20 +521,6 @@ class Predictor:
 def _mean(ends: list[tuple[float, list[float]]]) -> list[float]:
     (first, one), (second, other) = ends
     return [first * a + second * b for a, b in zip(one, other, strict=True)]
-
-
-def _shared_queue(
-    path: str, folder: str | os.PathLike[str], sha256: str, config: EncoderConfig
-) -> SharedEncoderQueue | None:
-    """A queue that asks the encoder process; none if its vectors are sparse."""
-    queue = SharedEncoderQueue(path, folder, sha256, config)
-    is_taken = False
-    try:
-        is_taken = queue.connect()
-    finally:
-        if not is_taken:
-            queue.close()
-    return queue if is_taken else None
 
 
 def _take_precision(router: Any, precision: Any) -> None:

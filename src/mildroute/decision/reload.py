@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import EncoderConfig, GatewayConfig, describe_target
-from mildroute.gateway.keys import KeyStore
+from mildroute.gateway.keys import KeyStore, check_shared_limits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices
 from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
@@ -45,10 +45,8 @@ class Reloader:
         config: Names the file of their keys, if the gateway needs keys.
         pool: The experts; it is the same object before and after.
         metrics: Count reloads, or none.
-
-    Attributes:
-        others: Reloads the other workers and tells of each whether all was valid, or none if there
-            are no others.
+        is_worker: Whether several processes serve the port, each of which would allow the limits of
+            keys unless they share a store.
     """
 
     def __init__(
@@ -58,15 +56,17 @@ class Reloader:
         config: GatewayConfig,
         pool: ExpertPool,
         metrics: GatewayMetrics | None = None,
+        *,
+        is_worker: bool = False,
     ) -> None:
         self._manager = manager
+        self._is_worker = is_worker
         self._key_store = key_store
         self._config = config
         self._key_file = config.keys
         self._pool = pool
         self._metrics = metrics
         self._lock = asyncio.Lock()
-        self.others: Callable[[], Awaitable[list[bool]]] | None = None
 
     async def reload_router(self) -> str:
         """Reload the router; an ArtifactError if it is invalid."""
@@ -108,6 +108,8 @@ class Reloader:
                 fresh = await loop.run_in_executor(None, KeyStore.read, self._key_file)
                 experts = self._pool.experts.values()
                 check_prices(experts, self._config, has_budgets=fresh.has_budgets)
+                if self._is_worker:
+                    check_shared_limits(fresh, self._config.store.url)
                 self._key_store.replace(fresh)
         _LOG.info("the keys were read again; clients: %d", len(self._key_store))
         return len(self._key_store)
@@ -132,10 +134,6 @@ class Reloader:
             except MildrouteError:
                 is_valid = False
         return is_valid
-
-    async def reload_others(self) -> list[bool]:
-        """Reload all in the other workers, and tell of each whether all was valid."""
-        return [] if self.others is None else await self.others()
 
 
 async def _keys_state(path: Path) -> Hashable:
@@ -216,7 +214,6 @@ class PredictorManager:
         metrics: Count reloads, or none.
         public_keys: PEM file of keys one of which must have signed an artifact, or none. It is read
             at each load.
-        encoder_socket: Of the process that encodes for all workers, or none.
 
     Attributes:
         predictor: The router that serves, or none until there is one.
@@ -232,7 +229,6 @@ class PredictorManager:
         targets: Mapping[str, Target] | None = None,
         metrics: GatewayMetrics | None = None,
         public_keys: Path | None = None,
-        encoder_socket: str | None = None,
     ) -> None:
         self._metrics = metrics
         self.folder = None if folder is None else _location(folder)
@@ -241,7 +237,6 @@ class PredictorManager:
         self._on_change = on_change
         self._targets = targets or {}
         self._public_keys = public_keys
-        self._encoder_socket = encoder_socket
         self.predictor: Predictor | None = None
         self._is_started = False
         self.canary: Canary | None = None
@@ -412,7 +407,7 @@ class PredictorManager:
         return self._load_predictor(fetch_artifact(url, digest), digest)
 
     def _load_predictor(self, folder: Path, digest: str) -> Predictor:
-        predictor = Predictor.load(folder, self._config, digest, self._encoder_socket)
+        predictor = Predictor.load(folder, self._config, digest)
         if self._experts is not None and not self._experts & set(predictor.experts):
             predictor.close()
             names = ", ".join(predictor.experts)

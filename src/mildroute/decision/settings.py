@@ -184,11 +184,6 @@ class EncoderConfig:
     max_chars: int = field(default=8_000, metadata=_POSITIVE)
     """Maximum characters read from an input, half from its beginning and half from its end."""
 
-    process: Literal["auto", "shared", "own"] = "auto"
-    """Process in which the workers of ``mildroute serve --workers`` encode: ``auto`` starts one for
-    all of them if the artifact has an ONNX model, ``shared`` for every artifact with dense vectors,
-    ``own`` never."""
-
 
 @dataclass(frozen=True)
 class DecisionLogConfig:

@@ -70,7 +70,7 @@ _Handlers = dict[str, dict[str, Handler]]
 
 @dataclass(frozen=True)
 class GatewayServices:
-    """The services that a gateway is built from; the manager is closed by the one that made it.
+    """The services that a gateway is built from, which it closes at the end of its lifespan.
 
     Args:
         config: Of the gateway.
@@ -85,6 +85,8 @@ class GatewayServices:
         shadow: Holds a second router, whose choice is only logged, or none.
         sampler: Sends a share of requests to the other experts, too, or none.
         is_public: Whether a gateway without keys may be called under any host.
+        is_worker: Whether several processes serve the port. ``/admin`` is then not served, because
+            a request would reach only one of them.
         clock: Seconds that only grow.
         now: Seconds since 1970.
         random: A number from 0 to just below 1, evenly spread.
@@ -108,6 +110,7 @@ class GatewayServices:
     shadow: PredictorManager | None = None
     sampler: Sampler | None = None
     is_public: bool = False
+    is_worker: bool = False
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     random: Callable[[], float] = random.random
@@ -126,6 +129,7 @@ class Gateway:
         services: That it is built from.
 
     Attributes:
+        services: Services that it is built from.
         pool: Its experts.
         limiter: Its requests in flight.
         reloader: Reloads its router, its experts and its keys.
@@ -138,7 +142,7 @@ class Gateway:
 
     def __init__(self, services: GatewayServices) -> None:
         config = services.config
-        self._services = services
+        self.services = services
         metrics = services.metrics
         self.limiter = InFlightLimiter(
             config.limits.max_in_flight, config.limits.max_bytes_in_flight
@@ -146,7 +150,14 @@ class Gateway:
         self.pool = ExpertPool(services.experts, config, services.clock, metrics)
         has_budgets = services.key_store.has_budgets
         check_prices(self.pool.callable.values(), config, has_budgets=has_budgets)
-        self.reloader = Reloader(services.manager, services.key_store, config, self.pool, metrics)
+        self.reloader = Reloader(
+            services.manager,
+            services.key_store,
+            config,
+            self.pool,
+            metrics,
+            is_worker=services.is_worker,
+        )
         self.admin: ASGIApp | None = None
         self._app = self._build_apps()
         metrics.watch(
@@ -175,18 +186,20 @@ class Gateway:
         False if some are left.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._services.config.failover.drain_timeout
+        until = loop.time() + self.services.config.failover.drain_timeout
         while self.limiter.in_flight and loop.time() < until:
             await asyncio.sleep(_POLL_INTERVAL)
         return not self.limiter.in_flight
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
-        services = self._services
+        services = self.services
+        config = services.config
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
         await services.limits.start()
         keys = asyncio.create_task(self.reloader.watch_keys())
+        router = asyncio.create_task(services.manager.watch(config.reload_interval))
         if services.sampler is not None:
             services.sampler.start()
         try:
@@ -194,6 +207,7 @@ class Gateway:
         finally:
             lag.stop()
             keys.cancel()
+            router.cancel()
             self.begin_drain()
             await self.drained()
             if services.sampler is not None:
@@ -203,10 +217,14 @@ class Gateway:
             for log in (services.log, services.feedback):
                 if log is not None:
                     log.close()
+            services.tracing.close()
+            for manager in (services.manager, services.shadow):
+                if manager is not None:
+                    manager.close()
 
     def _build_apps(self) -> ASGIApp:
         """Build the application of clients, and that of the admin port if there is one."""
-        services, config = self._services, self._services.config
+        services, config = self.services, self.services.config
         authenticator = Authenticator(services.key_store, services.limits, self.limiter)
         management = ManagementEndpoints(
             authenticator,
@@ -230,7 +248,7 @@ class Gateway:
         }
         operator: _Handlers = {"/metrics": {"GET": management.metrics}}
         admin_auth = _admin_auth(config.admin_key_env)
-        if admin_auth is not None:
+        if admin_auth is not None and not services.is_worker:
             operator |= AdminEndpoints(self.reloader, admin_auth).handlers()
         dashboard = self._build_dashboard(admin_auth)
         if dashboard is not None:
@@ -244,7 +262,7 @@ class Gateway:
         return self._build_app(limited, probes, lifespan=self._lifespan)
 
     def _build_dashboard(self, admin_auth: AdminAuth | None) -> Dashboard | None:
-        services, config = self._services, self._services.config
+        services, config = self.services, self.services.config
         if not config.page.enabled:
             return None
         return Dashboard(
@@ -261,7 +279,7 @@ class Gateway:
 
     def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:
         """Build an application of paths whose requests in flight are limited, and of others."""
-        config = self._services.config
+        config = self.services.config
         paths = [path.replace(":path}", "}") for path in (*limited, *unlimited, "/openapi.json")]
         document = openapi_schema(
             config.routing.presets, paths, with_metrics_key=config.metrics_key_env is not None
@@ -272,17 +290,17 @@ class Gateway:
 
         unlimited = unlimited | {"/openapi.json": {"GET": describe}}
         routes = [
-            Route(path, Endpoint(methods, limiter, self._services.metrics.record_rejection))
+            Route(path, Endpoint(methods, limiter, self.services.metrics.record_rejection))
             for handlers, limiter in ((limited, self.limiter), (unlimited, None))
             for path, methods in handlers.items()
         ]
         router = Router(routes, redirect_slashes=False, default=self._not_found, lifespan=lifespan)
-        guarded = _LocalGuard(router, self._services)
+        guarded = _LocalGuard(router, self.services)
         return AccessLog(guarded) if config.logging.access else guarded
 
     def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
         """Endpoints that decide."""
-        services, config = self._services, self._services.config
+        services, config = self.services, self.services.config
         recorder = RequestRecorder(
             services.log,
             services.metrics,
@@ -318,7 +336,7 @@ class Gateway:
         return handlers
 
     def _build_decider(self, affinity: SessionAffinity) -> Decider:
-        services, routing = self._services, self._services.config.routing
+        services, routing = self.services, self.services.config.routing
         exploration = ExplorationBudget(routing.exploration, services.now)
         services.metrics.watch(exploration=lambda: exploration.left)
         return Decider(
@@ -336,7 +354,7 @@ class Gateway:
             await send({"type": "websocket.close", "code": 1000})
             return
         error = APIError(404, "this path is not served; see /openapi.json for those that are.")
-        self._services.metrics.record_rejection(error.status, error.code)
+        self.services.metrics.record_rejection(error.status, error.code)
         await Request(scope, receive, send).send_error(error)
 
 

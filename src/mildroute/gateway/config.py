@@ -154,22 +154,11 @@ class FailoverConfig:
 class RequestLimits:
     """Limits on what a client may send."""
 
-    max_header_bytes: Count = 64 << 10
-    """Maximum bytes of a request's headers."""
-
-    header_timeout: Positive = 10.0
-    """Seconds in which the headers must arrive, also after the connection was opened."""
-
     max_body_bytes: Count = 20 << 20
     """Maximum bytes of a request's body."""
 
     body_timeout: Positive = 30.0
     """Seconds in which the body must arrive."""
-
-    max_connections: Count = 4096
-    """Maximum concurrent client connections, with or without a request in flight; beyond it the
-    connection that has been idle longest is closed. Never more than half of the process's file
-    descriptors."""
 
     max_in_flight: Count = 1024
     """Maximum concurrent requests; more are rejected with 503 and Retry-After. With several client

@@ -36,7 +36,6 @@ def load_gateway(
     config: GatewayConfig,
     *,
     traces: bool = False,
-    encoder_socket: str | None = None,
 ) -> GatewayServices:
     """Load everything that a gateway needs.
 
@@ -49,7 +48,6 @@ def load_gateway(
         config: How the gateway behaves.
         traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
             name.
-        encoder_socket: Of the process that encodes for all workers, or none.
 
     Returns:
         The parts of a gateway; close their ``manager`` in the end.
@@ -64,14 +62,14 @@ def load_gateway(
         file.expert(config.routing.default)
     metrics = GatewayMetrics()
     names = frozenset(spec.name for spec in file.experts)
-    manager = _manager(router, config, names, metrics, encoder_socket)
+    manager = _manager(router, config, names, metrics)
     if manager.load() is None:
         _announce_passthrough(config, file, router)
     if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
         log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
     sampler = load_sampler(config, file, metrics)
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
-    shadow = _shadow(config, names, encoder_socket)
+    shadow = _shadow(config, names)
     folder = config.log.folder
     key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
     limits = _limits(config, key_store, metrics)
@@ -103,7 +101,6 @@ def _manager(
     config: GatewayConfig,
     names: frozenset[str],
     metrics: GatewayMetrics,
-    encoder_socket: str | None,
 ) -> PredictorManager:
     """Holds the router that decides."""
 
@@ -112,21 +109,17 @@ def _manager(
 
     keys = config.router_public_keys
     return PredictorManager(
-        router, config.encoder, names, on_change, _targets(config), metrics, keys, encoder_socket
+        router, config.encoder, names, on_change, _targets(config), metrics, keys
     )
 
 
-def _shadow(
-    config: GatewayConfig, names: frozenset[str], encoder_socket: str | None
-) -> PredictorManager | None:
+def _shadow(config: GatewayConfig, names: frozenset[str]) -> PredictorManager | None:
     """The router whose choices are only logged, if there is one."""
     folder = config.shadow_router
     if folder is None:
         return None
     keys = config.router_public_keys
-    manager = PredictorManager(
-        folder, config.encoder, names, public_keys=keys, encoder_socket=encoder_socket
-    )
+    manager = PredictorManager(folder, config.encoder, names, public_keys=keys)
     if manager.load() is None:
         raise ArtifactError(
             f"shadow_router must be the folder of a router, got nothing at {folder}; fit one, or"

@@ -109,6 +109,11 @@ class KeyStore:
         """Whether a client has a limit of dollars."""
         return any(client.dollars_per_day is not None for client in self.clients)
 
+    @property
+    def has_limits(self) -> bool:
+        """Return whether any client has a limit of requests or dollars."""
+        return any(client.has_limits for client in self.clients)
+
     def replace(self, other: KeyStore) -> None:
         """Replace all clients by those of another store."""
         self.is_open = other.is_open
@@ -136,6 +141,19 @@ class KeyStore:
             "KeyStore(anyone)"
             if self.is_open
             else f"KeyStore({', '.join(client.name for client in self.clients)})"
+        )
+
+
+def check_shared_limits(key_store: KeyStore, store_url: str | None) -> None:
+    """Refuse keys with limits that several processes would each allow.
+
+    Raises:
+        ArgumentError: A key has a limit, and the processes share no store.
+    """
+    if key_store.has_limits and store_url is None:
+        raise ArgumentError(
+            "the key file has keys with limits, which each worker would allow on its own; name a"
+            " Redis or Valkey server under store, or leave out --workers."
         )
 
 

@@ -34,7 +34,6 @@ __all__ = [
     "WEIGHTS",
     "Router",
     "check_replaceable",
-    "has_network",
     "load_router",
     "read_manifest",
     "save_router",
@@ -47,7 +46,6 @@ CARD = "CARD.md"
 SIGNATURE = "router.json.sig"
 _LARGEST_MANIFEST = 64 << 20
 # Fitted attribute in which every encoder and router keeps an exported model.
-_NETWORK = "onnx_"
 
 
 class Router(Protocol):
@@ -140,7 +138,6 @@ def load_router(
     *,
     weights_limit: int = 4 << 30,
     digest: str | None = None,
-    networks: bool = True,
 ) -> Router:
     """Rebuild a stored router.
 
@@ -153,8 +150,6 @@ def load_router(
         folder: A folder that :func:`save_router` wrote.
         weights_limit: Maximum size of the weights file, in bytes.
         digest: The ``sha256`` that its manifest must have; `None` accepts any.
-        networks: Whether to load its ONNX models. Without them, the router decides on vectors that
-            another process has encoded, and cannot encode inputs itself.
 
     Returns:
         The router.
@@ -183,11 +178,7 @@ def load_router(
             " the artifact again."
         )
     tensors = tensors_from_bytes(weights, manifest["weights"]["tensors"])
-    tree = manifest["router"]
-    if not networks:
-        tree = _without_networks(tree)
-        tensors = {name: tensor for name, tensor in tensors.items() if not _is_network(name)}
-    router: Router = decode(tree, tensors)
+    router: Router = decode(manifest["router"], tensors)
     if tensors:
         raise ArtifactError(
             f"every tensor must belong to the router, got {sorted(tensors)!r:.200} as well; store"
@@ -195,24 +186,6 @@ def load_router(
         )
     check_router(router, manifest)
     return router
-
-
-def has_network(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a stored router has an ONNX model, such as that of a sentence encoder."""
-    return any(map(_is_network, manifest["weights"]["tensors"]))
-
-
-def _is_network(tensor: str) -> bool:
-    return tensor.endswith(f".{_NETWORK}")
-
-
-def _without_networks(node: Any) -> Any:
-    """Return a tree without the attributes that hold ONNX models."""
-    if isinstance(node, list):
-        return [_without_networks(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {key: _without_networks(item) for key, item in node.items() if key != _NETWORK}
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:

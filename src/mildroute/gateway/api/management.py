@@ -30,12 +30,8 @@ class AdminEndpoints:
         return {"/admin/reload": {"POST": self.reload}}
 
     async def reload(self, request: Request) -> None:
-        """Reload keys, experts and router; what is invalid is rejected, and the old one stays.
-
-        With several workers all of them do, and the response comes when they have.
-        """
+        """Reload keys, experts and router; what is invalid is rejected, and the old one stays."""
         self._auth.check(request)
-        others = await self._reloader.reload_others()
         reloader = self._reloader
         # The keys first: a client that was shut out must be out, even if the router is bad.
         clients, bad_keys = await _attempt(reloader.reload_keys())
@@ -58,14 +54,7 @@ class AdminEndpoints:
         if bad_keys:
             message = f"the router was replaced, but the keys stay as they were: {bad_keys}"
             raise APIError(422, message, code="bad_keys")
-        if not all(others):
-            message = (
-                f"{others.count(False)} of {len(others) + 1} workers did not take the router, the"
-                " experts or the keys; their log says why."
-            )
-            raise APIError(422, message, code="not_reloaded")
         counts = {"experts": experts} | ({} if clients is None else {"clients": clients})
-        counts |= {"workers": len(others) + 1} if others else {}
         await request.send_json({"object": "mildroute.router", "router": digest, **counts})
 
 
