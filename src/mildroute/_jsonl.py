@@ -54,19 +54,6 @@ class JsonlFile:
         beside.rename(path)
         self._start(path, file)
 
-    @classmethod
-    def resume(cls, path: Path) -> JsonlFile:
-        """Append to a new or existing file without a lock; remove an incomplete last line."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = cls.__new__(cls)
-        file._start(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644))
-        end = os.fstat(file._file).st_size
-        while end and os.pread(file._file, 1, end - 1) != b"\n":
-            end -= 1
-        os.ftruncate(file._file, end)
-        file.size = end
-        return file
-
     def _start(self, path: Path, file: int) -> None:
         self.path = path
         self._file = file

@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
 from mildroute.decision.predictor import Predictor
-from mildroute.experts.base import answer_logprob, answer_text
+from mildroute.experts.completion import answer_logprob, answer_text
 from mildroute.gateway.config import EncoderConfig
 from mildroute.routers.cascade.router import CascadeRouter
 from tests.gateway.fakes import FakeManager

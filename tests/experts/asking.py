@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from mildroute.costs.prices import Price
-from mildroute.experts.base import Answer, Clock, Query
+from mildroute.experts.base import Answer, Query
+from mildroute.experts.clock import Clock
 from mildroute.experts.openai import OpenAIExpert
 from mildroute.experts.retry import Backoff
 from mildroute.experts.secrets import Secret

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Expert, Query
-from mildroute.experts.classifier import ClassifierExpert, imported, label_text
+from mildroute.experts.classifier import ClassifierExpert
 
 
 def length_of(*, offset: int = 0) -> Any:
@@ -105,22 +105,6 @@ def test_what_is_no_label_is_an_error(labels: Any) -> None:
     assert answer.error.startswith("the classifier")
 
 
-@pytest.mark.parametrize(
-    ("label", "text"),
-    [
-        ("a", "a"),
-        (np.str_("a"), "a"),
-        (np.int32(2), "2"),
-        (np.float64(2.0), "2"),
-        (0.5, "0.5"),
-        (True, "True"),
-        (np.bool_(False), "False"),
-    ],
-)
-def test_labels_are_written_alike_wherever_they_come_from(label: Any, text: str) -> None:
-    assert label_text(label) == text
-
-
 def test_the_event_loop_goes_on_while_a_model_thinks() -> None:
     thinking, done = threading.Event(), threading.Event()
 
@@ -157,25 +141,6 @@ def test_a_path_names_the_function_that_makes_the_model() -> None:
         ClassifierExpert.from_path("length", path, version="may").version,
     }
     assert len(versions) == 4
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "os",
-        "os:",
-        ":x",
-        "os system",
-        "os:system()",
-        "../x:y",
-        "no_such_module_here:x",
-        "os:nothing",
-        7,
-    ],
-)
-def test_a_path_that_leads_nowhere_is_refused(path: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"import path must be written as|cannot be imported"):
-        imported(path)
 
 
 def test_what_cannot_predict_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mildroute.experts.base import Clock
+from mildroute.experts.clock import Clock
 
 
 class InstantTime:

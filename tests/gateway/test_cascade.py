@@ -17,7 +17,7 @@ import pytest
 from mildroute import CostTable, Target, fit
 from mildroute.decision.predictor import Predictor
 from mildroute.exceptions import ArtifactError
-from mildroute.experts.base import answer_text
+from mildroute.experts.completion import answer_text
 from mildroute.fitting.targets import without_looks
 from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig

@@ -260,7 +260,7 @@ def collect(
 
     Example:
         >>> import tempfile
-        >>> from mildroute.experts.classifier import AnnotatorExpert
+        >>> from mildroute.experts.annotators import AnnotatorExpert
         >>> rows = [{"input": "2 + 2?", "answer": "4", "ann": "4", "bob": "5"}]
         >>> people = [AnnotatorExpert("ann", "ann"), AnnotatorExpert("bob", "bob")]
         >>> found = collect(rows, people, "exact", Path(tempfile.mkdtemp(), "costs"))

@@ -1,7 +1,4 @@
-"""Experts that answer queries.
-
-Models behind an HTTP endpoint, classifiers, people, and recordings of all of them.
-"""
+"""Experts, which answer queries: models behind an endpoint, classifiers, people, recordings."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
+    from mildroute.experts.annotators import AnnotatorExpert as AnnotatorExpert
     from mildroute.experts.base import (
         Answer as Answer,
         CostEstimate as CostEstimate,
         Expert as Expert,
         Query as Query,
     )
-    from mildroute.experts.classifier import (
-        AnnotatorExpert as AnnotatorExpert,
-        ClassifierExpert as ClassifierExpert,
-    )
+    from mildroute.experts.classifier import ClassifierExpert as ClassifierExpert
     from mildroute.experts.config import (
         ExpertFile as ExpertFile,
         ExpertSpec as ExpertSpec,
@@ -28,10 +23,7 @@ if TYPE_CHECKING:
     )
     from mildroute.experts.openai import OpenAIExpert as OpenAIExpert
     from mildroute.experts.prompts import PromptTemplate as PromptTemplate
-    from mildroute.experts.replay import (
-        RecordingExpert as RecordingExpert,
-        ReplayExpert as ReplayExpert,
-    )
+    from mildroute.experts.replay import ReplayExpert as ReplayExpert
     from mildroute.experts.retry import Backoff as Backoff
     from mildroute.experts.secrets import Secret as Secret
     from mildroute.experts.settings import (

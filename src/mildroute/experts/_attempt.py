@@ -1,4 +1,4 @@
-"""What one attempt at a call came to: an answer, a final error, or a reason to retry."""
+"""Outcomes of one attempt at a call: an answer, a final error, or a reason to retry."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mildroute.experts.base import Completion, HTTPResult, TransportFailure, parse_completion
+from mildroute.experts.base import HTTPResult, TransportFailure
+from mildroute.experts.completion import Completion, parse_completion
 from mildroute.experts.retry import retry_after
 from mildroute.experts.secrets import LONGEST
 
-Again = Literal["never", "after failure", "after refusal"]
+RetryRule = Literal["never", "after failure", "after refusal"]
+# Removes secrets from a text of the server.
 Scrub = Callable[[str], str]
 
-_REPEATED = {408, 409, 429}
-_REFUSED_FOR_LOAD = {503, 529}
-_LOST_BEHIND_A_GATEWAY = {408, 502, 504, 520, 521, 522, 523, 524}
+# Maximum number of characters of a server's message in an error.
 MAX_SHOWN = 200
+
+_RETRIED_STATUSES = {408, 409, 429}
+_OVERLOADED = {503, 529}
+_LOST_BEHIND_A_GATEWAY = {408, 502, 504, 520, 521, 522, 523, 524}
 _LONGEST_SPELLING = 3 * LONGEST
 _ADVICE = {
     401: "check the key that api_key_env names",
@@ -29,16 +33,19 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """What is done after an attempt.
+    """The outcome of an attempt, and whether to make another one.
 
     Args:
         completion: The answer, or an answer without text that was paid all the same.
-        doubtful: Whether it may have been charged although there is no completion.
+        error: Reason why there is no completion.
+        retry: Whether to make another attempt: never, after a failure, or after a refusal.
+        doubtful: Whether the attempt may have been charged although there is no completion.
+        wait: Seconds that the server asks to wait, or None.
     """
 
     completion: Completion | None = None
     error: str = ""
-    again: Again = "never"
+    retry: RetryRule = "never"
     doubtful: bool = False
     wait: float | None = None
 
@@ -50,87 +57,87 @@ def classify_attempt(
     now: float,
     parse: Callable[[Any], Completion] = parse_completion,
 ) -> AttemptOutcome:
-    """Judge one attempt.
+    """Return the outcome of one attempt.
+
+    Lost connections, timeouts, bodies that are not JSON, 408, 409, 429 and 5xx are retried; nothing
+    else is.
 
     Args:
-        result: What came over the wire.
-        scrub: Removes secrets from a text of the server.
+        result: The response, or the reason why it did not arrive.
+        scrub: Function that removes secrets from a text of the server.
         now: Seconds since 1970, for dates in Retry-After.
-        parse: Reads the answer in a parsed body.
-
-    Returns:
-        Tried again are lost connections, timeouts, bodies that are no JSON, 408, 409, 429 and 5xx;
-        nothing else is.
+        parse: Function that returns the answer in a parsed body.
     """
     if isinstance(result, TransportFailure):
         return AttemptOutcome(
             error=result.reason,
-            again="never" if result.final else "after failure",
+            retry="never" if result.final else "after failure",
             doubtful=result.sent,
         )
     if 200 <= result.status < 300:
-        return _of_body(result, scrub, parse)
-    error = _complaint(result, scrub)
-    is_repeated = result.status in _REPEATED or result.status >= 500
-    if not is_repeated or (result.status == 429 and b"insufficient_quota" in result.body):
+        return _classify_body(result, scrub, parse)
+    error = _describe_error(result, scrub)
+    is_retried = result.status in _RETRIED_STATUSES or result.status >= 500
+    if not is_retried or (result.status == 429 and b"insufficient_quota" in result.body):
         return AttemptOutcome(error=error)
     wait = retry_after(result.retry_after, now)
-    refused = result.status == 429 or (result.status in _REFUSED_FOR_LOAD and wait is not None)
-    doubtful = result.status in _LOST_BEHIND_A_GATEWAY
+    is_refused = result.status == 429 or (result.status in _OVERLOADED and wait is not None)
     return AttemptOutcome(
         error=error,
-        again="after refusal" if refused else "after failure",
-        doubtful=doubtful,
+        retry="after refusal" if is_refused else "after failure",
+        doubtful=result.status in _LOST_BEHIND_A_GATEWAY,
         wait=wait,
     )
 
 
-def _of_body(
-    received: HTTPResult, scrub: Scrub, parse: Callable[[Any], Completion]
+def _classify_body(
+    result: HTTPResult, scrub: Scrub, parse: Callable[[Any], Completion]
 ) -> AttemptOutcome:
-    if received.cut:
+    if result.cut:
         return AttemptOutcome(
-            error=f"the answer is longer than the {len(received.body):,} bytes that are read",
+            error=f"the answer is longer than the {len(result.body):,} bytes that are read",
             doubtful=True,
         )
     try:
-        document = json.loads(received.body)
+        document = json.loads(result.body)
     except (ValueError, RecursionError):
         return AttemptOutcome(
-            error=f"the body is no JSON: {_excerpt(received, scrub)}",
-            again="after failure",
+            error=f"the body is no JSON: {_excerpt(result, scrub)}",
+            retry="after failure",
             doubtful=True,
         )
     completion = parse(document)
     if completion.text is None and completion.tokens_in is None and completion.tokens_out is None:
         return AttemptOutcome(
-            error=f"{completion.problem}: {_excerpt(received, scrub)}", doubtful=True
+            error=f"{completion.problem}: {_excerpt(result, scrub)}", doubtful=True
         )
     return AttemptOutcome(completion)
 
 
-def _complaint(received: HTTPResult, scrub: Scrub) -> str:
-    said = f"HTTP {received.status}: {_excerpt(received, scrub)}"
-    if 300 <= received.status < 400:
-        where = _shown(scrub(received.location or "nowhere"))
+def _describe_error(result: HTTPResult, scrub: Scrub) -> str:
+    description = f"HTTP {result.status}: {_excerpt(result, scrub)}"
+    if 300 <= result.status < 400:
+        location = _shorten(scrub(result.location or "nowhere"))
         return (
-            f"{said}; redirects are not followed, since a key must not go elsewhere; set base_url"
-            f" for {where} if you trust it"
+            f"{description}; redirects are not followed, since a key must not go elsewhere; set"
+            f" base_url for {location} if you trust it"
         )
-    return f"{said}; {_ADVICE[received.status]}" if received.status in _ADVICE else said
+    if result.status in _ADVICE:
+        return f"{description}; {_ADVICE[result.status]}"
+    return description
 
 
-def _excerpt(received: HTTPResult, scrub: Scrub) -> str:
-    """The server's own message where there is one.
+def _excerpt(result: HTTPResult, scrub: Scrub) -> str:
+    """Return the server's message, or the beginning of its body.
 
-    Scrubbed before it is shortened, so that no part of a key is left.
+    Secrets are removed before the text is shortened, so that no part of a key is left.
     """
-    text = _message_in(received.body) or received.body.decode("utf-8", "replace")
+    text = _parse_message(result.body) or result.body.decode("utf-8", "replace")
     # The end of a body that was cut may be the beginning of a key.
-    return _shown(scrub(text)[: -_LONGEST_SPELLING if received.cut else None]) or "(empty)"
+    return _shorten(scrub(text)[: -_LONGEST_SPELLING if result.cut else None]) or "(empty)"
 
 
-def _message_in(body: bytes) -> str | None:
+def _parse_message(body: bytes) -> str | None:
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -141,6 +148,8 @@ def _message_in(body: bytes) -> str | None:
     return document if isinstance(document, str) else None
 
 
-def _shown(text: str) -> str:
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+def _shorten(text: str) -> str:
+    """Return a text on one line, without control characters and not too long."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    line = " ".join(printable.split())
     return line if len(line) <= MAX_SHOWN else line[:MAX_SHOWN] + "..."

@@ -1,4 +1,4 @@
-"""Calls to one address over HTTP, by the client of httpx."""
+"""Calls to one address over HTTP, with httpx."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mildroute.experts.settings import CallSettings, Timeouts
 with needs_extra("httpx", extra="collect", user="mildroute.experts.OpenAIExpert"):
     import httpx
 
-_LARGEST_COMPLAINT = 2**16
+_MAX_ERROR_BYTES = 2**16
 _NEVER_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -31,7 +31,13 @@ _LOST = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, RuntimeE
 
 
 class Transport(Protocol):
-    """What an expert sends its requests through."""
+    """A way to send an expert's requests, for one event loop.
+
+    Attributes:
+        loop: The event loop.
+        slots: Limit of concurrent requests.
+        closed: Whether no further request is sent.
+    """
 
     loop: asyncio.AbstractEventLoop
     slots: asyncio.Semaphore
@@ -41,7 +47,7 @@ class Transport(Protocol):
 
     async def close(self) -> None: ...
 
-    def forget(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class HTTPTransport:
@@ -50,7 +56,7 @@ class HTTPTransport:
     Args:
         url: The address.
         calls: Concurrency, timeouts and the size of the largest answer.
-        headers: The key, and headers that a file adds.
+        headers: The key, and additional headers from a file.
     """
 
     def __init__(self, url: str, calls: CallSettings, headers: RequestHeaders) -> None:
@@ -64,17 +70,17 @@ class HTTPTransport:
         self._client = httpx.AsyncClient(
             headers=_headers(headers),
             timeout=httpx.Timeout(timeouts.read or timeouts.total, connect=timeouts.connect),
-            # One connection for each call: a server that sends two answers at once would answer the
-            # next query on a connection that is kept, and its score would be wrong.
+            # One connection for each call: on an open connection, a server that sends two answers
+            # at once would answer the next query, too, and its score would be wrong.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-            verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+            verify=_ssl_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         )
         self._guard = LogGuard(headers) if headers.has_secrets else None
         if self._guard is not None:
             self._guard.on()
 
     async def post(self, body: bytes) -> HTTPResult | TransportFailure:
-        """Send a request and read its answer; redirects are not followed."""
+        """Send a request and return its response; redirects are not followed."""
         if self.closed:
             return TransportFailure("the endpoint was closed", sent=False, final=True)
         try:
@@ -84,9 +90,9 @@ class HTTPTransport:
             ):
                 return await self._read(response)
         except _LOST as error:
-            return self._failure(error)
-        except BaseException as error:  # noqa: BLE001 - it is raised again
-            # Frames of HTTP libraries hold the key in their locals.
+            return self._describe_failure(error)
+        except BaseException as error:  # noqa: BLE001 - It is raised again.
+            # Frames of HTTP libraries hold the key in their local variables.
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
 
@@ -96,10 +102,10 @@ class HTTPTransport:
         try:
             await asyncio.shield(self._client.aclose())
         finally:
-            self.forget()
+            self.abandon()
 
-    def forget(self) -> None:
-        """Make no further call; all that can be done once the event loop is gone."""
+    def abandon(self) -> None:
+        """Make no further call; open connections cannot be closed without the event loop."""
         self.closed = True
         if self._guard is not None:
             self._guard.off()
@@ -110,7 +116,7 @@ class HTTPTransport:
             return TransportFailure(
                 "the answer is compressed, which was not requested", sent=True, final=True
             )
-        limit = self._calls.largest if response.is_success else _LARGEST_COMPLAINT
+        limit = self._calls.largest if response.is_success else _MAX_ERROR_BYTES
         content = bytearray()
         async for chunk in response.aiter_raw():
             content += chunk
@@ -125,7 +131,7 @@ class HTTPTransport:
             headers.get("location"),
         )
 
-    def _failure(self, error: Exception) -> TransportFailure:
+    def _describe_failure(self, error: Exception) -> TransportFailure:
         if self.closed:
             return TransportFailure("the endpoint was closed", sent=True, final=True)
         sent = not isinstance(error, _NEVER_SENT)
@@ -146,15 +152,15 @@ def _describe_timeout(error: Exception, timeouts: Timeouts) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:  # noqa: ARG001 - httpx reads both names itself
-    """Return the trusted certificates; loading them takes a tenth of a second."""
+def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:  # noqa: ARG001 - httpx reads both variables itself.
+    """Return the trusted certificates, which take a tenth of a second to load."""
     return httpx.create_ssl_context()
 
 
 def _headers(added: RequestHeaders) -> httpx.Headers:
     """Return the headers of every request.
 
-    Compressed answers are not requested: a few of their bytes can become gigabytes.
+    Compressed answers are not requested, because a few bytes can expand to gigabytes.
     """
     headers: dict[bytes, bytes] = {
         b"content-type": b"application/json",

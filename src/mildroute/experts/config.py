@@ -16,8 +16,9 @@ from mildroute.costs.prices import Price, PriceList
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.anthropic import VERSION as ANTHROPIC_VERSION
 from mildroute.experts.base import Expert
-from mildroute.experts.classifier import validate_import_path
-from mildroute.experts.prompts import FieldTemplate, PromptTemplate
+from mildroute.experts.field_template import FieldTemplate
+from mildroute.experts.import_path import validate_import_path
+from mildroute.experts.prompts import PromptTemplate
 from mildroute.experts.retry import Backoff
 from mildroute.experts.secrets import (
     Secret,
@@ -205,7 +206,7 @@ def _endpoint(spec: ExpertSpec) -> Expert:
 
 def _litellm(spec: ExpertSpec) -> Expert:
     from mildroute.experts.litellm import LiteLLMModel
-    from mildroute.experts.openai import LiteLLMExpert
+    from mildroute.experts.litellm_expert import LiteLLMExpert
 
     calls = _calls(spec.settings)
     sdk_model = LiteLLMModel(spec.settings, calls.timeouts.total)
@@ -281,7 +282,7 @@ def _recorded(spec: ExpertSpec) -> Expert:
 
 
 def _people(spec: ExpertSpec) -> Expert:
-    from mildroute.experts.classifier import AnnotatorExpert
+    from mildroute.experts.annotators import AnnotatorExpert
 
     return AnnotatorExpert(spec.name, **_given(spec, "field", "votes", "seed", "version"))
 

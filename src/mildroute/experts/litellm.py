@@ -1,4 +1,4 @@
-"""Models of any provider through the SDK of LiteLLM, in process."""
+"""Models of any provider, through the SDK of LiteLLM."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mildroute.experts.settings import is_variable
 __all__ = ["UNSUPPORTED", "LiteLLMModel", "load_litellm"]
 
 
-# Functions of the SDK, and the types of OpenAI's own that tell the fields of each request. Whatever
-# else a client sends could be an argument of the SDK's, such as the address to send our key to.
+# Functions of the SDK, and OpenAI's types that list the fields of each request. Any other field
+# that a client sends could be an argument of the SDK, such as the address to send our key to.
 _FUNCTIONS = {
     "chat/completions": (
         "acompletion",
@@ -34,14 +34,14 @@ _FUNCTIONS = {
     ),
     "embeddings": ("aembedding", "openai.types.embedding_create_params:EmbeddingCreateParams"),
 }
-# OpenAI's types have "stream" elsewhere; the others LiteLLM translates for several providers.
-_FURTHER_FIELDS = frozenset({"stream", "thinking", "top_k"})
-# For the provider's books; the SDK takes them for its own.
+# OpenAI's types declare "stream" elsewhere; LiteLLM translates the others for several providers.
+_ADDITIONAL_FIELDS = frozenset({"stream", "thinking", "top_k"})
+# Fields for the provider's books, which the SDK would take for its own.
 _LEFT_OUT = frozenset({"metadata", "model", "store"})
-# Others are run by the SDK itself, such as those of MCP servers.
+# Kinds of tools; the SDK itself runs others, such as those of MCP servers.
 _TOOLS = ("function", "custom")
-# Roles of messages, and the member of each kind of part. Where the SDK finds others it raises what
-# looks like a failure of the provider, and a client could open the circuit for all others.
+# Roles of messages, and types of the content of each kind of part. For others the SDK raises an
+# error that looks like a failure of the provider, and a client could open the circuit for everyone.
 _ROLES = ("assistant", "developer", "function", "system", "tool", "user")
 _PARTS: Mapping[str, tuple[type, ...]] = {
     "file": (dict,),
@@ -50,26 +50,26 @@ _PARTS: Mapping[str, tuple[type, ...]] = {
     "refusal": (str,),
     "text": (str,),
 }
-# Providers that get addresses as they are. For others the SDK fetches what a client names, from the
-# gateway's own network.
-_PASSING_ADDRESSES = ("azure", "openai")
-_LONGEST_SCHEME = 40
+# Providers that get addresses as they are. For others the SDK fetches the address that a client
+# names, from the gateway's own network.
+_ADDRESS_PROVIDERS = ("azure", "openai")
+_MAX_SCHEME_CHARS = 40
 _is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
 _missing_module = re.compile(r"No module named '([\w.]+)'").search
-# No server listens on the port of RFC 863.
-_NOWHERE = "http://127.0.0.1:9/v1"
+# The discard port of RFC 863, on which no server listens.
+_CLOSED_PORT = "http://127.0.0.1:9/v1"
 _WARM_UP_SECONDS = 10.0
 _MAX_MESSAGE = 2000
-# Code of an error of a request that was not sent, since the SDK or the provider's API has no such
-# field. No provider can set it.
+# Error code of a request that was not sent, because the SDK or the provider's API lacks one of its
+# fields. No provider can set it.
 UNSUPPORTED = "unsupported"
 
 
 @functools.cache
 def load_litellm() -> Any:
     """Import the package once; this takes seconds, so an expert does it at construction."""
-    # Its prices are not used, and it would fetch them over the network; so it would the headers of
-    # Anthropic's betas, during a request. In its other mode it reads a file .env into the
+    # LiteLLM would fetch its prices, which are not used, over the network, and the headers of
+    # Anthropic's betas during a request. In its other mode it reads a file .env into the
     # environment.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
@@ -87,27 +87,27 @@ def load_litellm() -> Any:
 
 
 @functools.cache
-def _fields(path: str) -> frozenset[str]:
-    """Fields of a request that the SDK gets."""
+def _allowed_fields(path: str) -> frozenset[str]:
+    """Return the fields of a request that are passed to the SDK."""
     module, _, name = _FUNCTIONS[path][1].partition(":")
-    known = getattr(importlib.import_module(module), name).__annotations__
-    return frozenset(known) | _FURTHER_FIELDS
+    declared = getattr(importlib.import_module(module), name).__annotations__
+    return frozenset(declared) | _ADDITIONAL_FIELDS
 
 
 class LiteLLMModel:
-    """Calls one model through the SDK of LiteLLM.
+    """A model that is called through the SDK of LiteLLM.
 
     Whatever the SDK returns or raises becomes an HTTP response, so it is treated like that of any
     other expert. The SDK itself does not retry.
 
     Args:
-        settings: ``model``, as LiteLLM names it, and optionally ``api_key_env``, ``base_url``,
+        settings: ``model`` under LiteLLM's name, and optionally ``api_key_env``, ``base_url``,
             ``headers`` and ``params``.
-        timeout: Seconds for one call, the same for all calls: the SDK keeps a client for each
-            value.
+        timeout: Seconds for one call, the same for all calls, because the SDK keeps a client for
+            each value.
 
     Attributes:
-        provider: As LiteLLM names it.
+        provider: LiteLLM's name of the provider.
         secrets: Keys from the settings and from the environment, where the SDK finds keys that the
             settings do not name.
     """
@@ -118,14 +118,14 @@ class LiteLLMModel:
         self.provider = self._find_provider(settings.get("base_url"))
         variable = settings.get("api_key_env")
         params = settings.get("params", {})
-        self._hidden = {
+        self._secret = {
             name: Secret(value["env"]) for name, value in params.items() if is_variable(value)
         }
         if variable is not None:
-            self._hidden["api_key"] = Secret(variable)
+            self._secret["api_key"] = Secret(variable)
         self._headers = RequestHeaders(settings.get("headers"))
-        self._plain = {
-            **{name: value for name, value in params.items() if name not in self._hidden},
+        self._public = {
+            **{name: value for name, value in params.items() if name not in self._secret},
             **({"api_base": settings["base_url"]} if "base_url" in settings else {}),
             "model": self.model,
             "timeout": timeout,
@@ -134,11 +134,11 @@ class LiteLLMModel:
             "no-log": True,
         }
         self.secrets = SecretSet(
-            (*self._hidden.values(), *self._headers.secrets, *_environment_secrets())
+            (*self._secret.values(), *self._headers.secrets, *_environment_secrets())
         )
 
     async def call(self, path: str, body: bytes) -> Any:
-        """Send a request; return the SDK's response or stream, or a result if it returned neither.
+        """Send a request and return the SDK's response or stream, or else an HTTP result.
 
         Args:
             path: ``"chat/completions"``, ``"completions"`` or ``"embeddings"``.
@@ -148,19 +148,20 @@ class LiteLLMModel:
             if path not in _FUNCTIONS:
                 return _refusal(405, f"kind: litellm serves {', '.join(_FUNCTIONS)}, got {path}.")
             fields = json.loads(body)
-            if flaw := _flaw(path, fields) or self._flaw_of_addresses(fields.get("messages")):
-                return _refusal(400, flaw, UNSUPPORTED)
-            asked = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
+            messages = fields.get("messages")
+            if problem := _find_problem(path, fields) or self._find_address(messages):
+                return _refusal(400, problem, UNSUPPORTED)
+            arguments = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
             if path == "chat/completions":
-                # It would load the package of MCP for any tool, and call servers itself.
-                asked["_skip_mcp_handler"] = True
-            # What the file says counts before what the client does.
-            return await getattr(self._sdk, _FUNCTIONS[path][0])(**asked | self._arguments())
-        except Exception as error:  # noqa: BLE001 - providers raise anything through the SDK
+                # The SDK would load the package of MCP for any tool, and call servers itself.
+                arguments["_skip_mcp_handler"] = True
+            # Settings of the file take precedence over the client's fields.
+            return await getattr(self._sdk, _FUNCTIONS[path][0])(**arguments | self._arguments())
+        except Exception as error:  # noqa: BLE001 - Providers raise anything through the SDK.
             return self.result_of(error)
 
     def result_of(self, error: Exception) -> HTTPResult:
-        """Return an error of the SDK as the response that caused it."""
+        """Return the response that an error of the SDK stands for."""
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
         headers = (
@@ -168,15 +169,16 @@ class LiteLLMModel:
             or getattr(response, "headers", None)
             or {}
         )
-        # What follows are frames of this machine.
+        # The SDK appends the traceback to some messages.
         message = str(error).partition("\nTraceback")[0]
         code = None
         if isinstance(error, self._sdk.ContextWindowExceededError):
             code = "context_length_exceeded"
         elif isinstance(error, self._sdk.UnsupportedParamsError):
-            # What follows is advice on the settings of LiteLLM's proxy.
-            code, message = UNSUPPORTED, message.partition(". To drop")[0] + "; leave them out."
-        described = {
+            # The rest of the message is advice on the settings of LiteLLM's proxy.
+            code = UNSUPPORTED
+            message = message.partition(". To drop")[0] + "; leave them out."
+        details = {
             "message": self.secrets.scrub(message)[:_MAX_MESSAGE],
             "type": type(error).__name__,
             "param": None,
@@ -184,15 +186,15 @@ class LiteLLMModel:
         }
         return HTTPResult(
             status if isinstance(status, int) and 400 <= status < 600 else 500,
-            json.dumps({"error": described}).encode(),
+            json.dumps({"error": details}).encode(),
             retry_after=headers.get("retry-after"),
         )
 
     def warm_up(self) -> None:
-        """Load in advance what takes the first call a second.
+        """Load the modules of the provider, which takes a second, before the first call.
 
-        It sends a call without a key to an address without a server, from a separate thread because
-        this one may have an event loop.
+        To do so, send a call without a key to an address without a server, from a separate thread
+        because this one may have an event loop.
         """
         errors: list[HTTPResult] = []
         thread = threading.Thread(
@@ -204,26 +206,31 @@ class LiteLLMModel:
         if missing is not None:
             raise ArgumentError(
                 f"LiteLLM needs the package {missing[1]!r} for the model {self.model!r:.80}, which"
-                " is not there; install it."
+                " is not installed; install it."
             )
 
     async def _call_closed_port(self) -> HTTPResult:
         # Values that keep the SDK from looking for an account over the network.
         no_keys = dict.fromkeys(("api_key", "aws_access_key_id", "aws_secret_access_key"), "none")
-        arguments = {**self._plain, **no_keys, "api_base": _NOWHERE, "aws_region_name": "us-east-1"}
+        arguments = {
+            **self._public,
+            **no_keys,
+            "api_base": _CLOSED_PORT,
+            "aws_region_name": "us-east-1",
+        }
         messages = [{"role": "user", "content": "Hi"}]
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 await self._sdk.acompletion(**arguments, messages=messages)
-        except Exception as error:  # noqa: BLE001 - it must fail, in whatever way
+        except Exception as error:  # noqa: BLE001 - The call must fail, in whatever way.
             return self.result_of(error)
         return _refusal(500, "a server listens on the port of RFC 863.")
 
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments of a call, built for each call so that no object holds the keys."""
-        hidden = {name: secret.header().decode() for name, secret in self._hidden.items()}
+        secret = {name: secret.header().decode() for name, secret in self._secret.items()}
         headers = {name.decode(): value.decode() for name, value in self._headers.pairs()}
-        return {**self._plain, **hidden, **({"extra_headers": headers} if headers else {})}
+        return {**self._public, **secret, **({"extra_headers": headers} if headers else {})}
 
     def _find_provider(self, base_url: str | None) -> str:
         try:
@@ -234,15 +241,16 @@ class LiteLLMModel:
                 f" gemini/gemini-2.0-flash, got {self.model!r:.80}."
             ) from None
 
-    def _flaw_of_addresses(self, messages: Any) -> str:
-        if self.provider in _PASSING_ADDRESSES:
+    def _find_address(self, messages: Any) -> str:
+        """Return an error message if the SDK would fetch something for the provider."""
+        if self.provider in _ADDRESS_PROVIDERS:
             return ""
-        for at, message in enumerate(messages or ()):
+        for index, message in enumerate(messages or ()):
             content = message.get("content")
             if isinstance(content, list) and any(map(_has_address, content)):
                 return (
-                    f"messages[{at}].content must hold images and files themselves, as data: URLs,"
-                    f" for the provider {self.provider}, got an address."
+                    f"messages[{index}].content must hold images and files themselves, as data:"
+                    f" URLs, for the provider {self.provider}, got an address."
                 )
         return ""
 
@@ -251,16 +259,15 @@ def _has_address(part: Any) -> bool:
     """Return whether a part of a message refers to something to fetch."""
     if not isinstance(part, dict):
         return False
-    inner = part.get(part["type"])
-    named = inner.values() if isinstance(inner, dict) else [inner]
-    texts = (value for value in named if isinstance(value, str))
-    return part["type"] != "text" and any("://" in text[:_LONGEST_SCHEME] for text in texts)
+    content = part.get(part["type"])
+    values = content.values() if isinstance(content, dict) else [content]
+    texts = (value for value in values if isinstance(value, str))
+    return part["type"] != "text" and any("://" in text[:_MAX_SCHEME_CHARS] for text in texts)
 
 
-def _flaw(path: str, fields: Mapping[str, Any]) -> str:
-    """Return why a request cannot be passed to the SDK; empty if it can."""
-    known = _fields(path)
-    unknown = sorted(fields.keys() - known)
+def _find_problem(path: str, fields: Mapping[str, Any]) -> str:
+    """Return the reason why a request cannot be passed to the SDK, or an empty text."""
+    unknown = sorted(fields.keys() - _allowed_fields(path))
     if unknown:
         return (
             "experts of the kind 'litellm' take the fields of OpenAI's API, got"
@@ -273,19 +280,21 @@ def _flaw(path: str, fields: Mapping[str, Any]) -> str:
                 f"tools of experts of the kind 'litellm' must be functions, got {kind!r:.60}; name"
                 " another expert."
             )
-    return _flaw_of_messages(fields.get("messages")) if path == "chat/completions" else ""
+    return _find_message_problem(fields.get("messages")) if path == "chat/completions" else ""
 
 
-def _flaw_of_messages(messages: Any) -> str:
-    for at, message in enumerate(messages if isinstance(messages, list) else [None]):
+def _find_message_problem(messages: Any) -> str:
+    for index, message in enumerate(messages if isinstance(messages, list) else [None]):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            return f"messages[{at}] must be an object with one of the roles {', '.join(_ROLES)}."
+            return f"messages[{index}] must be an object with one of the roles {', '.join(_ROLES)}."
         content = message.get("content")
         if not isinstance(content, (str, list, type(None))):
-            return f"messages[{at}].content must be a text or a list of parts, got something else."
+            return (
+                f"messages[{index}].content must be a text or a list of parts, got something else."
+            )
         if isinstance(content, list) and not all(map(_is_part, content)):
             return (
-                f"parts of messages[{at}].content must be of the kinds {', '.join(_PARTS)}, as"
+                f"parts of messages[{index}].content must be of the kinds {', '.join(_PARTS)}, as"
                 " OpenAI's API has them, got something else."
             )
     return ""
@@ -300,17 +309,17 @@ def _is_part(part: Any) -> bool:
 
 
 def _refusal(status: int, message: str, code: str | None = None) -> HTTPResult:
-    described = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return HTTPResult(status, json.dumps({"error": described}).encode())
+    details = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    return HTTPResult(status, json.dumps({"error": details}).encode())
 
 
 def _environment_secrets() -> list[Secret]:
-    """Return keys from the environment: the SDK reads a provider's keys under its own names."""
-    found = []
+    """Return keys from the environment, where the SDK looks for a provider's keys."""
+    secrets = []
     for name, value in os.environ.items():
         if len(value) >= MANY and _is_secret_name(name):
             try:
-                found.append(Secret(name))
-            except ArgumentError:  # no key, such as the path of a file with a space
+                secrets.append(Secret(name))
+            except ArgumentError:  # The value is not a key, but such as a path with a space.
                 continue
-    return found
+    return secrets

@@ -1,4 +1,4 @@
-"""Record the answers of an expert, and replay them."""
+"""An expert that replays recorded answers, from a file or from memory."""
 
 from __future__ import annotations
 
@@ -14,30 +14,26 @@ import pyarrow as pa
 
 from mildroute._files import one_line
 from mildroute._fingerprint import fingerprint
-from mildroute._jsonl import JsonlFile
 from mildroute.exceptions import TableError
-from mildroute.experts.base import Answer, CostEstimate, Expert, Query
+from mildroute.experts.base import Answer, Expert, Query
 
-__all__ = ["RecordingExpert", "ReplayExpert"]
+__all__ = ["ReplayExpert"]
 
-
-# Answers that were given before, from a file or from memory, as an expert.
-
-
-_PARQUET, _JSON_LINES = {".parquet", ".pq"}, {".jsonl", ".ndjson"}
-_MOST = 1e15
+_PARQUET = {".parquet", ".pq"}
+_JSON_LINES = {".jsonl", ".ndjson"}
+_MAX_NUMBER = 1e15
 _COUNTS = ("tokens_in", "tokens_out", "attempts")
 _AMOUNTS = ("dollars", "latency", "unconfirmed_cost")
 _LOGPROB = "logprob"
 
 
 class ReplayExpert(Expert):
-    """Replays answers; a query that has none gets an error.
+    """An expert that replays answers; a query without an answer gets an error.
 
     Args:
-        name: Its name in tables.
+        name: The expert's name in tables.
         answers: Answers by query_id.
-        version: Text that changes with the answers; by default a hash of them.
+        version: Text that changes with the answers; defaults to a hash of them.
 
     Example:
         >>> import asyncio
@@ -54,15 +50,15 @@ class ReplayExpert(Expert):
     ) -> None:
         self.name = name
         self._answers = answers
-        self.version = _version_of(answers) if version is None else version
+        self.version = _hash_answers(answers) if version is None else version
 
     @classmethod
     def read(cls, name: str, path: str | Path, *, version: str = "") -> ReplayExpert:
         """Read recorded answers from a Parquet or JSON-lines file.
 
-        The file has query_id and text and, if known, tokens_in, tokens_out, dollars, latency,
-        logprob and error. If several rows have the same query_id, the last one counts. An
-        incomplete last line is left out.
+        The file has ``query_id`` and ``text``, and optionally ``tokens_in``, ``tokens_out``,
+        ``dollars``, ``latency``, ``logprob`` and ``error``. If several rows have the same
+        ``query_id``, the last one counts. An incomplete last line is left out.
 
         Example:
             >>> ReplayExpert.read("large", "answers.txt")
@@ -76,34 +72,32 @@ class ReplayExpert(Expert):
             )
         rows = _parquet_rows(path) if path.suffix.lower() in _PARQUET else _json_rows(path)
         try:
-            answers = dict(_answer_in(row, f"{str(path)!r}, {where}") for where, row in rows)
+            answers = dict(_parse_row(row, f"{str(path)!r}, {position}") for position, row in rows)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, pa.ArrowException) as error:
             raise TableError(
                 f"{str(path)!r} cannot be read: {one_line(error)}; check the path and the file."
             ) from error
-        return cls(
-            name, answers, version=fingerprint("recorded", {"sha256": digest}, version=version)
-        )
+        version = fingerprint("recorded", {"sha256": digest}, version=version)
+        return cls(name, answers, version=version)
 
     def max_cost(self, query: Query) -> float:
-        """What the recorded answer cost."""
+        """Return the cost of the recorded answer."""
         answer = self._answers.get(query.query_id)
         return 0.0 if answer is None else answer.dollars + answer.unconfirmed_cost
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """One answer for each query, in their order."""
-        return [
-            self._answers.get(query.query_id)
-            or Answer(
-                None, error=f"no answer to query {query.query_id!r:.80} was recorded", attempts=0
-            )
-            for query in batch
-        ]
+        """Return one answer for each query, in their order."""
+        return [self._answers.get(query.query_id) or _missing_answer(query) for query in batch]
 
 
-def _version_of(answers: Mapping[str, Answer]) -> str:
+def _missing_answer(query: Query) -> Answer:
+    error = f"no answer to query {query.query_id!r:.80} was recorded"
+    return Answer(None, error=error, attempts=0)
+
+
+def _hash_answers(answers: Mapping[str, Answer]) -> str:
     digest = hashlib.sha256()
     for query_id in sorted(answers):
         digest.update(json.dumps([query_id, asdict(answers[query_id])]).encode() + b"\n")
@@ -113,12 +107,11 @@ def _version_of(answers: Mapping[str, Answer]) -> str:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     from pyarrow.parquet import ParquetFile
 
-    known = {"query_id", "text", "error", _LOGPROB, *_COUNTS, *_AMOUNTS}
+    columns = {"query_id", "text", "error", _LOGPROB, *_COUNTS, *_AMOUNTS}
     with ParquetFile(path) as file:
         number = 0
-        for batch in file.iter_batches(
-            columns=[name for name in file.schema_arrow.names if name in known]
-        ):
+        names = [name for name in file.schema_arrow.names if name in columns]
+        for batch in file.iter_batches(columns=names):
             for row in batch.to_pylist():
                 yield f"row {number}", row
                 number += 1
@@ -140,114 +133,50 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
                 ) from error
 
 
-def _answer_in(row: Any, where: str) -> tuple[str, Answer]:
+def _parse_row(row: Any, position: str) -> tuple[str, Answer]:
+    """Return the query_id and the answer of a row."""
     if not isinstance(row, dict) or not isinstance(row.get("query_id"), str):
         raise TableError(
-            f"{where}: each answer needs a text query_id, got {row!r:.80}; write query_id and text."
+            f"{position}: each answer needs a text query_id, got {row!r:.80}; write query_id and"
+            " text."
         )
     for name in ("text", "error"):
         if not isinstance(row.get(name), (str, type(None))):
-            raise TableError(f"{where}: {name} must be text or missing, got {row[name]!r:.80}.")
-    text, error = row.get("text"), row.get("error") or ""
-    if error or text is None:
-        text, error = None, error or "recorded without text"
+            raise TableError(f"{position}: {name} must be text or missing, got {row[name]!r:.80}.")
+    text = row.get("text")
+    error = row.get("error") or ("recorded without text" if text is None else "")
     counts = {
-        name: _number(row, name, where, whole=True) for name in _COUNTS if row.get(name) is not None
+        name: int(_parse_number(row[name], name, position, is_whole=True))
+        for name in _COUNTS
+        if row.get(name) is not None
     }
-    amounts = {name: _number(row, name, where) for name in _AMOUNTS if row.get(name) is not None}
+    amounts = {
+        name: _parse_number(row[name], name, position)
+        for name in _AMOUNTS
+        if row.get(name) is not None
+    }
     logprob = row.get(_LOGPROB)
-    if logprob is not None and not (type(logprob) in (int, float) and -_MOST <= logprob <= 0):
+    if logprob is not None and not (type(logprob) in (int, float) and -_MAX_NUMBER <= logprob <= 0):
         raise TableError(
-            f"{where}: {_LOGPROB} must be a number of at most 0 or missing, got {logprob!r:.80}."
+            f"{position}: {_LOGPROB} must be a number of at most 0 or missing, got {logprob!r:.80}."
         )
-    return row["query_id"], Answer(text, error=error, logprob=logprob, **counts, **amounts)
+    answer = Answer(
+        None if error else text,
+        error=error,
+        logprob=logprob,
+        **counts,
+        **amounts,  # type: ignore[arg-type]
+    )
+    return row["query_id"], answer
 
 
-def _number(row: Mapping[str, Any], name: str, where: str, *, whole: bool = False) -> Any:
-    value = row[name]
-    # Without a bound on the answer, what a lost attempt may have cost is infinite.
-    most = math.inf if name == "unconfirmed_cost" else _MOST
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
-    if not good or (whole and value != int(value)):
+def _parse_number(value: Any, name: str, position: str, *, is_whole: bool = False) -> float:
+    # Without a bound on the answer, a lost attempt may have cost any amount.
+    limit = math.inf if name == "unconfirmed_cost" else _MAX_NUMBER
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= limit or (is_whole and value != int(value)):
         raise TableError(
-            f"{where}: {name} must be a {'whole' if whole else 'finite'} number, not negative, got"
-            f" {value!r:.80}."
+            f"{position}: {name} must be a {'whole' if is_whole else 'finite'} number, not"
+            f" negative, got {value!r:.80}."
         )
-    return int(value) if whole else float(value)
-
-
-# Writes down every answer of an expert while it gives them.
-
-
-class RecordingExpert(Expert):
-    """An expert that returns the answers of another one and records them.
-
-    It appends them to a JSON-lines file, which ``ReplayExpert`` replays. Every batch is written in
-    one piece before it is returned. A line that an earlier run left incomplete is removed first.
-
-    Args:
-        expert: The expert that answers.
-        path: The file; created if it does not exist.
-
-    Example:
-        >>> import asyncio, tempfile
-        >>> from mildroute.experts.replay import ReplayExpert
-        >>> path = Path(tempfile.mkdtemp(), "answers.jsonl")
-        >>> async def record():
-        ...     recorder = RecordingExpert(ReplayExpert("large", {"q1": Answer("4")}), path)
-        ...     await recorder.answer([Query("q1", "2 + 2?")])
-        ...     await recorder.close()
-        >>> asyncio.run(record())
-        >>> ReplayExpert.read("large", path).max_cost(Query("q1", "2 + 2?"))
-        0.0
-    """
-
-    def __init__(self, expert: Expert, path: str | Path) -> None:
-        self._expert, self._path = expert, Path(path)
-        self._file: JsonlFile | None = None
-        self.name = expert.name
-        self.version = expert.version
-        self.price = expert.price
-        self.batch_size = expert.batch_size
-        self.concurrency = expert.concurrency
-
-    def max_cost(self, query: Query) -> float:
-        """Upper bound of the recorded expert."""
-        return self._expert.max_cost(query)
-
-    def max_attempt_cost(self, query: Query) -> float:
-        """Upper bound of one attempt of the recorded expert."""
-        return self._expert.max_attempt_cost(query)
-
-    def estimate_cost(self, query: Query) -> CostEstimate:
-        """Estimate of the recorded expert."""
-        return self._expert.estimate_cost(query)
-
-    async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """Return the expert's answers once they are written."""
-        answers = await self._expert.answer(batch)
-        self._write(batch, answers)
-        return answers
-
-    async def close(self) -> None:
-        """Close the file and the expert."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
-        await self._expert.close()
-
-    def _write(self, batch: Sequence[Query], answers: Sequence[Answer]) -> None:
-        said = {"expert": self.name, "version": self.version}
-        lines = [
-            json.dumps({"query_id": query.query_id, **asdict(answer), **said}).encode()
-            for query, answer in zip(batch, answers, strict=True)
-        ]
-        try:
-            if self._file is None:
-                self._file = JsonlFile.resume(self._path)
-            self._file.append(*lines)
-        except OSError as error:
-            raise TableError(
-                f"answers cannot be recorded in {str(self._path)!r}: {error}; free the disk or"
-                " choose another path."
-            ) from error
+    return float(value)

@@ -19,7 +19,8 @@ from mildroute.experts.anthropic import (
     chat_to_messages,
     message_to_completion,
 )
-from mildroute.experts.base import Completion, Query, parse_completion
+from mildroute.experts.base import Query
+from mildroute.experts.completion import Completion, parse_completion
 from mildroute.experts.prompts import PromptTemplate
 from mildroute.experts.retry import Backoff
 from mildroute.experts.secrets import validate_variable

@@ -21,7 +21,8 @@ from typing import NamedTuple, Protocol
 from mildroute._files import atomic_write, file_lock
 from mildroute.decision.feedback import SampleLog, has_enough_samples
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.experts.base import Answer, Expert, Query, answer_text
+from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.completion import answer_text
 from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert
 from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.gateway.config import GatewayConfig

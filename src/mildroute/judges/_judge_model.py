@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Expert, Query
-from mildroute.experts.prompts import FieldTemplate
+from mildroute.experts.field_template import FieldTemplate
 
 
 class ConcurrencyLimit:

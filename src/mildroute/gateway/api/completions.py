@@ -19,7 +19,7 @@ from mildroute.decision.policy import (
 )
 from mildroute.decision.predictor import Predictor
 from mildroute.experts.anthropic import MessageStream, message_error
-from mildroute.experts.base import answer_logprob, answer_text
+from mildroute.experts.completion import answer_logprob, answer_text
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import DETAILS, RequestContext, RequestRecorder

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mildroute.experts.retry import AdaptiveRateLimiter
+from mildroute.experts.rate_limiter import AdaptiveRateLimiter
 from tests.experts.times import VirtualTime
 
 

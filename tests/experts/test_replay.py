@@ -12,7 +12,7 @@ import pytest
 
 from mildroute.exceptions import TableError
 from mildroute.experts.base import Answer, Expert, Query
-from mildroute.experts.replay import RecordingExpert, ReplayExpert
+from mildroute.experts.replay import ReplayExpert
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -135,85 +135,6 @@ def test_the_version_changes_with_the_answers(tmp_path: Path) -> None:
     ]
     assert len(set(memory)) == 3
     assert ReplayExpert("large", {"q1": ANSWERS[0]}).version == memory[0]
-
-
-class Scripted(Expert):
-    """Gives what it is told and remembers that it was closed."""
-
-    name, version, batch_size, concurrency = "large", "v1", 3, 2
-    closed = False
-
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
-
-    async def answer(self, batch: Any) -> list[Answer]:
-        return [self.answers.pop(0) for _ in batch]
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-def record(path: Path, *answers: Answer) -> Scripted:
-    expert = Scripted(*answers)
-
-    async def run() -> None:
-        recorder = RecordingExpert(expert, path)
-        assert isinstance(recorder, Expert)
-        assert (recorder.name, recorder.version, recorder.batch_size, recorder.concurrency) == (
-            "large",
-            "v1",
-            3,
-            2,
-        )
-        assert await recorder.answer(QUERIES[: len(answers)]) == list(answers)
-        assert ReplayExpert.read("large", path).name == "large"
-        await recorder.close()
-        await recorder.close()
-
-    asyncio.run(run())
-    return expert
-
-
-def test_what_was_recorded_is_replayed(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "answers.jsonl"
-    answers = [
-        Answer("4 \u2028 é", 7, 1, 0.5, 1.5, attempts=3, unconfirmed_cost=math.inf),
-        ANSWERS[1],
-    ]
-    assert record(path, *answers).closed
-    assert ask(ReplayExpert.read("large", path), "q1", "q2") == answers
-    assert {
-        (row["expert"], row["version"]) for row in map(json.loads, path.read_text().splitlines())
-    } == {("large", "v1")}
-
-
-def test_recording_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    record(path, ANSWERS[1])
-    path.write_bytes(path.read_bytes() + b'{"query_id": "q9", "te')
-    record(path, ANSWERS[0])
-    assert len(path.read_text().splitlines()) == 2
-    assert ask(ReplayExpert.read("large", path), "q1") == [ANSWERS[0]]
-    (tmp_path / "torn.jsonl").write_bytes(b"{")
-    record(tmp_path / "torn.jsonl", ANSWERS[0])
-    assert ask(ReplayExpert.read("large", tmp_path / "torn.jsonl"), "q1") == [ANSWERS[0]]
-
-
-def test_a_disk_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    recorder = RecordingExpert(Scripted(ANSWERS[0]), tmp_path / "file" / "answers.jsonl")
-    with pytest.raises(TableError, match="cannot be recorded"):
-        asyncio.run(recorder.answer(QUERIES[:1]))
-
-
-def test_the_upper_bound_is_that_of_the_recorded_expert(tmp_path: Path) -> None:
-    assert RecordingExpert(Scripted(), tmp_path / "a.jsonl").max_cost(QUERIES[0]) == 0.0
-    assert (
-        RecordingExpert(ReplayExpert("large", {"q1": ANSWERS[0]}), tmp_path / "a.jsonl").max_cost(
-            QUERIES[0]
-        )
-        == 0.5
-    )
 
 
 def test_log_probabilities_are_replayed(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mildroute.exceptions import ArgumentError
+from mildroute.experts.annotators import AnnotatorExpert
 from mildroute.experts.base import Answer, Expert, Query
-from mildroute.experts.classifier import AnnotatorExpert
 
 
 def answer_of(people: AnnotatorExpert, held: Any, query_id: str = "q1") -> Answer:
