@@ -16,8 +16,8 @@ import typer
 import yaml
 
 from mildroute.cli.app import app
+from mildroute.decision.decision import REASONS
 from mildroute.decision.drift import Drift
-from mildroute.decision.policy import REASONS
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from tests.gateway.test_telemetry import RECORD
 
@@ -46,7 +46,6 @@ def labels_of_metrics() -> dict[str, set[str]]:
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
         store=lambda: True,
-        canary=lambda: {"cd34": 0.1},
         sampling=lambda: (1.0, 0.0, 0.0),
     )
     metrics.record_prediction("ab12", (0.5, 0.5), None, 0)

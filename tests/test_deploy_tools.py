@@ -36,8 +36,8 @@ LOCKS = {
     "requirements.lock": ("serve", "otel", "fleet"),
     "requirements-onnx.lock": ("serve", "otel", "fleet", "onnx"),
 }
-# What a fleet needs besides: a client of Redis, and signatures.
-FLEET = {"cffi", "cryptography", "pycparser", "redis"}
+# What a fleet needs besides: a client of Redis.
+FLEET = {"redis"}
 
 
 def run_tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -113,7 +113,6 @@ def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -
         ("noKeys=true", "router.existingClaim or router.image"),
         ("router.existingClaim=routers", "secrets.keys must name a secret"),
         ("replicas=2", "Additional property replicas is not allowed"),
-        ("router.publicKeys=keys.pem", "router.publicKeys"),
         ("image.tag=latest", "image.tag"),
         ("image.digest=abc", "image.digest"),
         ("service.port=0", "service.port"),
@@ -168,13 +167,11 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     assert "replicas" not in found["Deployment"]["spec"]
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert "--settings=/etc/mildroute/config/gateway.yaml" in container["args"]
-    settings = yaml.safe_load(found["ConfigMap"]["data"]["gateway.yaml"])
-    assert "BEGIN PUBLIC KEY" in found["ConfigMap"]["data"][settings["router_public_keys"]]
     assert [each["name"] for each in container["env"]] == [
         "XDG_CACHE_HOME",
         "STORE_PASSWORD",
     ]
-    assert container["args"][0] == "s3://models/routers/prod.json"
+    assert container["args"][0] == "s3://models/router"
     assert "--keys=/etc/mildroute/keys/keys.yaml" in container["args"]
     ports = [
         port["port"] for rule in found["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]
@@ -231,7 +228,6 @@ def test_settings_of_the_store_are_taken_beside_its_url(
             "reload_interval: 30\n'store' :\n  prefix: blue\n",
             "move what it says into store.settings",
         ),
-        ("router_public_keys: keys.pem", "settings must have no router_public_keys"),
     ],
 )
 def test_a_section_that_the_chart_writes_is_refused_in_settings(
@@ -244,7 +240,7 @@ def test_a_section_that_the_chart_writes_is_refused_in_settings(
     assert run.returncode != 0
     assert complaint in run.stderr
     # A release without these values writes its own.
-    own = ("store.url=", "store.passwordSecret=", "router.publicKeys=")
+    own = ("store.url=", "store.passwordSecret=")
     flags = [part for value in own for part in ("--set", value)]
     check_with("helm", *base, "--set-file", f"settings={path}", *flags)
 

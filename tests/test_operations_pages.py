@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.decision.policy import REASONS
+from mildroute.decision.decision import REASONS
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import GatewayConfig, read_config
 from mildroute.gateway.keys import KeyStore

@@ -93,8 +93,8 @@ SHAPES = (
     (
         "kill -HUP",
         (
-            rf"{INFO} the experts were read again; experts: 2\n"
-            rf"{INFO} now serving router [0-9a-f]{{16}}\n"
+            rf"{INFO} experts reloaded; count: 2\n"
+            rf"{INFO} router [0-9a-f]{{16}} is in use\n"
         ),
     ),
     ("/readyz", READY),

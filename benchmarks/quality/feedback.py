@@ -29,7 +29,7 @@ from mildroute.decision.export import costs_from_log
 from mildroute.decision.feedback import FeedbackLog
 from mildroute.decision.log import DecisionLog, DecisionRecord
 from mildroute.decision.policy import decide
-from mildroute.decision.predictor import Prediction
+from mildroute.decision.prediction import Prediction
 from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
 from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
 from mildroute.gateway.config import DecisionLogConfig, ExplorationConfig, RoutingConfig

@@ -160,13 +160,12 @@ ADVICE = {
             ),
             (
                 "Read the start of its log: `no router: requests are passed through` has"
-                " `waiting_for`, the missing folder or pointer. A mistyped path, an empty volume"
-                " and a pointer that was never published look the same."
+                " `waiting_for`, the missing folder or URL. A mistyped path, an empty volume and an"
+                " empty bucket look the same."
             ),
             (
-                "Put the router there, or publish it (`mildroute rollout publish`). The gateway"
-                " loads it within seconds, without a restart. If the path is wrong, correct it and"
-                " restart."
+                "Copy the router there. The gateway loads it within seconds, without a restart. If"
+                " the path is wrong, correct it and restart."
             ),
         ),
         "Compare replicas: `count by (digest) (mildroute_router_info)` has one line if all serve"
@@ -283,14 +282,12 @@ ADVICE = {
         " the current file away; a new one begins within a second.",
     ),
     "MildrouteReloadRejected": Advice(
-        "A new router or canary, or a new file of experts or keys, was invalid. The gateway keeps"
-        " the old one, so it may still accept a revoked key. Without its canary, the router serves"
-        " alone.",
+        "A new router, or a new file of experts or keys, was invalid. The gateway keeps the old"
+        " one, so it may still accept a revoked key.",
         (
             (
-                "Read its log: `the artifact was not replaced: ...`, `the canary was not taken:"
-                " ...`, `the experts stay as they were: ...` or `the keys stay as they were: ...`"
-                " gives the reason, with file and line."
+                "Read its log: `the router was not replaced: ...`, `the experts stay as they were:"
+                " ...` or `the keys stay as they were: ...` gives the reason, with file and line."
             ),
             "Fix the file or restore the previous one, then send SIGHUP or call `/admin/reload`.",
             (

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
+from mildroute.decision.decision import REASONS
 from mildroute.decision.drift import Drift
 from mildroute.decision.log import DecisionRecord
-from mildroute.decision.policy import REASONS
 from mildroute.gateway.http import errors as error_responses
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.failover import (
@@ -54,7 +54,7 @@ LABELS = {
     "gen_ai_request_model": "`model` of the expert in `experts.yaml`",
     "gen_ai_token_type": "`input` or `output`",
     "key": "Name of the client's key; `other` beyond 200 names",
-    "kind": "`router`, `canary`, `experts` or `keys`",
+    "kind": "`router`, `experts` or `keys`",
     "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "operation": ("`reserve` (requests wait for it), `settle` or `report` (in the background)"),
@@ -253,7 +253,6 @@ def _metrics() -> list[Any]:
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
         store=lambda: True,
-        canary=lambda: {"cd34": 0.1},
         sampling=lambda: (1.0, 0.0, 0.0),
     )
     metrics.record_batch(4)

@@ -120,7 +120,7 @@ class Session:
         # not of this step.
         for job in self.jobs:
             job.read()
-        return self._command(step.code) + self._news(step.code, "now serving router")
+        return self._command(step.code) + self._news(step.code, "is in use")
 
     def _command(self, command: str) -> str:
         _write(self.shell.stdin, f"{{ {command}\n}} 2>&1; echo; echo {_MARK} $?\n")

@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
-from mildroute.decision.predictor import Predictor
+from mildroute.decision.async_predictor import AsyncPredictor
 from mildroute.experts.completion import answer_logprob, answer_text
 from mildroute.gateway.config import EncoderConfig
 from mildroute.routers.cascade.router import CascadeRouter
@@ -209,7 +209,7 @@ def test_every_choice_is_the_librarys_and_every_bill_the_servers(
             known = table.logprobs(name)
             assert known is not None
             assert not np.isnan(known).any()
-        predictor = Predictor.load(folder, EncoderConfig(timeout=30.0))
+        predictor = AsyncPredictor.load(folder, EncoderConfig(timeout=30.0))
         assert predictor.logprob_experts == {"smollm2", "linear"}
         for server in servers.values():
             server.answered.clear()

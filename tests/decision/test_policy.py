@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.decision.policy import REASONS, Decision, decide, decide_pinned
-from mildroute.decision.predictor import Prediction
-from mildroute.gateway.config import ExplorationConfig, RoutingConfig
-from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.upstream.pool import ExpertStatus
+from mildroute.decision.decision import REASONS, Decision
+from mildroute.decision.policy import decide, decide_pinned
+from mildroute.decision.prediction import Prediction
+from mildroute.decision.request import DecisionRequest, ExpertStatus
+from mildroute.decision.settings import ExplorationConfig, RoutingConfig
 from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
 
 OPINION = Prediction(("a", "b", "c"), (0.2, 0.5, 0.3))
@@ -20,8 +20,9 @@ UP = {name: ExpertStatus() for name in "abc"}
 DOWN, BUSY = ExpertStatus(is_available=False), ExpertStatus(has_capacity=False)
 
 
-def parsed(**settings: Any) -> ParsedRequest:
-    return ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0), **settings)
+def asked(**settings: Any) -> DecisionRequest:
+    """A later turn of a chat, unless the settings say otherwise."""
+    return DecisionRequest("Hi", **{"path": "chat/completions", "is_first_turn": False} | settings)
 
 
 def never_drawn() -> float:
@@ -30,7 +31,7 @@ def never_drawn() -> float:
 
 def decided(
     prediction: Prediction | None = OPINION,
-    request: ParsedRequest | None = None,
+    request: DecisionRequest | None = None,
     statuses: dict[str, ExpertStatus] | None = None,
     session_expert: str | None = None,
     default: str = "a",
@@ -41,7 +42,7 @@ def decided(
     draw = never_drawn if chance is None else lambda: chance
     return decide(
         prediction,
-        request or parsed(),
+        request or asked(),
         UP if statuses is None else statuses,
         RoutingConfig(exploration=ExplorationConfig(rate=exploration_rate), **rules),
         default,
@@ -83,7 +84,7 @@ def test_that_another_one_than_the_best_is_down_is_no_reason() -> None:
 def test_who_cannot_answer_is_left_out_with_the_reason(
     expert_status: ExpertStatus, why: str
 ) -> None:
-    request = parsed(tokens_in=100, tokens_out=50, needs=frozenset({"tools", "vision"}))
+    request = asked(tokens=150, needs=frozenset({"tools", "vision"}))
     decision = decided(request=request, statuses=UP | {"b": expert_status})
     # What may pass is tried in the end, when all others have failed.
     assert (decision.order, decision.excluded) == (
@@ -94,9 +95,9 @@ def test_who_cannot_answer_is_left_out_with_the_reason(
 
 def test_a_request_that_just_fits_is_answered() -> None:
     fitting = ExpertStatus(context=150, capabilities=frozenset({"vision", "tools"}))
-    request = parsed(tokens_in=100, tokens_out=50, needs=frozenset({"vision"}))
+    request = asked(tokens=150, needs=frozenset({"vision"}))
     assert decided(request=request, statuses=UP | {"b": fitting}).expert == "b"
-    assert decided(request=parsed(tokens_in=150), statuses=UP | {"b": fitting}).expert == "b"
+    assert decided(request=asked(tokens=150), statuses=UP | {"b": fitting}).expert == "b"
 
 
 def test_where_nobody_is_up_those_over_their_rate_are_tried_before_those_that_are_down() -> None:
@@ -108,7 +109,7 @@ def test_where_nobody_is_up_those_over_their_rate_are_tried_before_those_that_ar
 
 def test_who_is_too_small_or_unable_is_not_tried_even_then() -> None:
     blind = ExpertStatus(capabilities=frozenset())
-    request = parsed(needs=frozenset({"vision"}), tokens_in=10)
+    request = asked(needs=frozenset({"vision"}), tokens=10)
     assert decided(
         request=request, statuses={"a": DOWN, "b": blind, "c": ExpertStatus(context=9)}
     ).order == ("a",)
@@ -206,13 +207,13 @@ def test_a_conversation_stays_where_the_router_cannot_judge() -> None:
 
 def test_conversations_may_be_switched_off_and_a_first_turn_has_no_expert_yet() -> None:
     assert decided(session_expert="a", session_affinity=False).reason == "router"
-    assert decided(session_expert="a", request=parsed(is_first_turn=True)).reason == "router"
+    assert decided(session_expert="a", request=asked(is_first_turn=True)).reason == "router"
 
 
 def test_a_tool_loop_stays_with_its_expert_whatever_the_router_says() -> None:
-    loop = parsed(is_tool_result=True)
+    loop = asked(is_tool_result=True)
     rules = {"session_expert": "a", "switch_threshold": 0.0}
-    assert decided(request=parsed(), **rules).order[0] == "b"
+    assert decided(request=asked(), **rules).order[0] == "b"
     stayed = decided(request=loop, **rules)
     assert (stayed.order[0], stayed.reason) == ("a", "sticky")
     assert stayed.propensities["a"] == 1.0
@@ -261,7 +262,7 @@ def test_a_tiny_share_and_a_chance_just_below_the_share_do_not_leave_the_list() 
 
 
 def test_a_named_expert_is_asked_alone() -> None:
-    assert decide_pinned("a", parsed(), UP) == Decision(("a",), "pinned", {}, {"a": 1.0})
+    assert decide_pinned("a", asked(), UP) == Decision(("a",), "pinned", {}, {"a": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -277,13 +278,13 @@ def test_a_named_expert_is_tried_unless_it_is_unable(
     expert_status: ExpertStatus, why: str, order: tuple[str, ...]
 ) -> None:
     decision = decide_pinned(
-        "a", parsed(tokens_in=5, needs=frozenset({"vision"})), {"a": expert_status}
+        "a", asked(tokens=5, needs=frozenset({"vision"})), {"a": expert_status}
     )
     assert (decision.order, decision.excluded) == (order, {"a": why})
 
 
 def test_a_name_that_nobody_has_is_nobody() -> None:
-    assert decide_pinned("x", parsed(), UP) == Decision((), "pinned", {"x": "absent"}, {"x": 0.0})
+    assert decide_pinned("x", asked(), UP) == Decision((), "pinned", {"x": "absent"}, {"x": 0.0})
 
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -315,10 +316,9 @@ def predictions(draw: st.DrawFn) -> Prediction | None:
 
 
 REQUESTS = st.builds(
-    parsed,
+    asked,
     needs=ABILITIES,
-    tokens_in=st.integers(0, 20),
-    tokens_out=st.none() | st.integers(0, 9),
+    tokens=st.integers(0, 29),
     is_first_turn=st.booleans(),
 )
 RULES = st.builds(
@@ -334,12 +334,9 @@ RULES = st.builds(
 SOMEBODY = st.sampled_from([*NAMES, "new"])
 
 
-def can_ever(expert_status: ExpertStatus, request: ParsedRequest) -> bool:
+def can_ever(expert_status: ExpertStatus, request: DecisionRequest) -> bool:
     is_able = expert_status.capabilities is None or not request.needs - expert_status.capabilities
-    return is_able and (
-        expert_status.context is None
-        or request.tokens_in + (request.tokens_out or 0) <= expert_status.context
-    )
+    return is_able and (expert_status.context is None or request.tokens <= expert_status.context)
 
 
 @given(
@@ -353,7 +350,7 @@ def can_ever(expert_status: ExpertStatus, request: ParsedRequest) -> bool:
 )
 def test_whatever_comes_only_those_are_asked_who_can_answer_each_once(
     prediction: Prediction | None,
-    request: ParsedRequest,
+    request: DecisionRequest,
     statuses: dict[str, ExpertStatus],
     rules: RoutingConfig,
     default: str,
@@ -379,7 +376,7 @@ def test_whatever_comes_only_those_are_asked_who_can_answer_each_once(
 @given(predictions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY)
 def test_the_first_is_the_first_as_often_as_its_propensity_says(
     prediction: Prediction | None,
-    request: ParsedRequest,
+    request: DecisionRequest,
     statuses: dict[str, ExpertStatus],
     rules: RoutingConfig,
     default: str,
@@ -515,7 +512,7 @@ def test_an_operating_point_of_one_expert_says_so() -> None:
     st.booleans(),
 )
 def test_over_all_coins_and_lots_the_first_is_the_first_as_often_as_its_propensity_says(
-    request: ParsedRequest,
+    request: DecisionRequest,
     statuses: dict[str, ExpertStatus],
     rules: RoutingConfig,
     default: str,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ import pytest
 
 from mildroute import Target, TextRouter, fit
 from mildroute.costs.table import CostTable
-from mildroute.decision.predictor import Predictor
-from mildroute.decision.reload import PredictorManager
+from mildroute.decision.async_predictor import AsyncPredictor
+from mildroute.decision.settings import EncoderConfig
+from mildroute.decision.targets import parse_target
 from mildroute.exceptions import ArgumentError, ArtifactError
-from mildroute.gateway.config import EncoderConfig, parse_target
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.mild import MildRouter
 
@@ -58,10 +56,10 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_an_opinion_is_that_of_the_stored_router(folder: Path) -> None:
-    predictor, router = Predictor.load(folder, RULES), load_router(folder)
+    predictor, router = AsyncPredictor.load(folder, RULES), load_router(folder)
     for weight in (None, 0.0, 3.0, 1e9):
-        point = await predictor.point(None if weight is None else Target("price weight", weight))
-        prediction = await predictor.predict("add 3 and 9", point, "id")
+        point = await predictor.apoint(None if weight is None else Target("price weight", weight))
+        prediction = await predictor.apredict("add 3 and 9", point, "id")
         assert prediction is not None
         assert point is not None
         assert weight in (None, prediction.price_weight)
@@ -74,8 +72,8 @@ async def test_an_opinion_is_that_of_the_stored_router(folder: Path) -> None:
 
 
 async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
-    predictor = Predictor.load(folder, RULES)
-    prediction = await predictor.predict("add 3 and 9", await predictor.point(None), "id")
+    predictor = AsyncPredictor.load(folder, RULES)
+    prediction = await predictor.apredict("add 3 and 9", await predictor.apoint(None), "id")
     assert prediction is not None
     assert prediction.scores is not None
     assert prediction.dollars is not None
@@ -87,10 +85,10 @@ async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
 
 
 async def test_many_at_once_and_one_by_one_are_the_same(folder: Path) -> None:
-    predictor = Predictor.load(folder, RULES)
-    point = await predictor.point(Target("price weight", 2.0))
-    together = await predictor.predict_batch(TEXTS[:5], point, TEXTS[:5])
-    alone = [await predictor.predict(text, point, text) for text in TEXTS[:5]]
+    predictor = AsyncPredictor.load(folder, RULES)
+    point = await predictor.apoint(Target("price weight", 2.0))
+    together = await predictor.apredict_batch(TEXTS[:5], point, TEXTS[:5])
+    alone = [await predictor.apredict(text, point, text) for text in TEXTS[:5]]
     for one, other in zip(together, alone, strict=True):
         assert other is not None
         np.testing.assert_allclose(one.posterior, other.posterior, rtol=1e-5)
@@ -98,11 +96,11 @@ async def test_many_at_once_and_one_by_one_are_the_same(folder: Path) -> None:
 
 
 async def test_a_router_without_prices_takes_no_price_weight(other: Path) -> None:
-    predictor = Predictor.load(other, RULES)
-    assert await predictor.point(None) is None
+    predictor = AsyncPredictor.load(other, RULES)
+    assert await predictor.apoint(None) is None
     for kind in ("price weight", "quality", "budget"):
         with pytest.raises(ArgumentError, match=f"knows no prices, so it takes no {kind}"):
-            await predictor.point(Target(kind, 1.0))
+            await predictor.apoint(Target(kind, 1.0))
     predictor.close()
 
 
@@ -121,72 +119,13 @@ def test_a_router_over_vectors_is_refused(tmp_path: Path) -> None:
         MildRouter().fit(X, np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)), tmp_path / "router"
     )
     with pytest.raises(ArtifactError, match="router over texts"):
-        Predictor.load(tmp_path / "router", RULES)
+        AsyncPredictor.load(tmp_path / "router", RULES)
 
 
 def test_the_default_is_the_best_single_expert_at_the_operating_point(
     folder: Path, other: Path
 ) -> None:
     for place, expected in ((folder, "large"), (other, "expert_0")):
-        predictor = Predictor.load(place, RULES)
+        predictor = AsyncPredictor.load(place, RULES)
         assert predictor.default == expected
         predictor.close()
-
-
-async def test_a_good_artifact_replaces_the_old_one_and_requests_keep_theirs(
-    folder: Path, other: Path
-) -> None:
-    heard: list[str] = []
-    manager = PredictorManager(
-        folder, RULES, on_change=lambda predictor: heard.append(predictor.digest)
-    )
-    first = manager.load()
-    digest = await manager.reload(other)
-    assert manager.predictor.digest == digest != first.digest
-    assert heard == [first.digest, digest]
-    assert (await first.predict("add 1 and 1", first.own, "")) is not None
-    manager.close()
-
-
-async def test_a_bad_artifact_is_refused_and_the_old_one_stays(
-    folder: Path, tmp_path: Path
-) -> None:
-    manager = PredictorManager(folder, RULES)
-    first = manager.load()
-    broken = tmp_path / "broken"
-    shutil.copytree(folder, broken)
-    weights = bytearray((broken / "weights.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (broken / "weights.safetensors").write_bytes(weights)
-    with pytest.raises(ArtifactError, match="sha256"):
-        await manager.reload(broken)
-    assert manager.predictor is first
-    assert manager.folder == folder
-    manager.close()
-
-
-async def test_an_artifact_for_other_experts_is_refused(folder: Path, other: Path) -> None:
-    manager = PredictorManager(folder, RULES, experts=frozenset({"small", "large"}))
-    manager.load()
-    with pytest.raises(ArtifactError, match=r"experts of experts\.yaml"):
-        await manager.reload(other)
-    manager.close()
-
-
-async def test_a_watched_folder_is_reloaded_when_its_artifact_is_replaced(
-    folder: Path, other: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "router"
-    shutil.copytree(folder, place)
-    changed = asyncio.Event()
-    manager = PredictorManager(place, RULES, on_change=lambda _predictor: changed.set())
-    first = manager.load()
-    changed.clear()
-    watching = asyncio.ensure_future(manager.watch(0.01))
-    await asyncio.sleep(0.02)
-    shutil.rmtree(place)
-    shutil.copytree(other, place)
-    await asyncio.wait_for(changed.wait(), 10)
-    assert manager.predictor is not first
-    watching.cancel()
-    manager.close()

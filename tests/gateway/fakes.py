@@ -10,7 +10,7 @@ from typing import Any
 
 from mildroute import Target
 from mildroute.decision.log import DecisionRecord
-from mildroute.decision.predictor import Prediction
+from mildroute.decision.prediction import Prediction
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS
@@ -28,6 +28,7 @@ class FakePredictor:
     ) -> None:
         self.experts, self.default, self.digest = experts, experts[-1], "fake"
         self.looks: dict[str, tuple[str, ...]] = {}
+        self.look_characters = None
         self.without_looks = self
         self.logprob_experts: frozenset[str] = frozenset()
         self.n_experts, self.max_calls = len(experts), 1
@@ -42,20 +43,20 @@ class FakePredictor:
     def default_at(self, _price_weight: float | None) -> str:
         return self.default
 
-    async def point(self, target: Target | None) -> OperatingPoint | None:
+    async def apoint(self, target: Target | None) -> OperatingPoint | None:
         self.targets.append(target)
         if target is not None and not self._knows_prices:
             raise ArgumentError("this router knows no prices.")
         return None if target is None else OperatingPoint.at_weight(target.value, len(self.experts))
 
-    async def predict(
+    async def apredict(
         self, text: str, point: OperatingPoint | None, request_id: str
     ) -> Prediction | None:
         if self.seconds:
             await asyncio.sleep(self.seconds)
         return None if self.is_late else self._predict_row(text, point, request_id)
 
-    async def predict_batch(
+    async def apredict_batch(
         self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]
     ) -> list[Prediction]:
         return [
@@ -77,8 +78,6 @@ class FakePredictor:
 
 
 class FakeManager:
-    canary = None
-
     def __init__(self, predictor: FakePredictor | None) -> None:
         self.predictor, self.next_digest = predictor, "fresh"
 

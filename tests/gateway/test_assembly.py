@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from mildroute import TextRouter
-from mildroute.exceptions import ArtifactError
-from mildroute.gateway.config import DecisionLogConfig, GatewayConfig, read_config
+from mildroute.gateway.config import DecisionLogConfig, GatewayConfig
 from mildroute.gateway.factory import load_gateway
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router
-from mildroute.persistence.remote import sign_router
 from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 from tests.support.records import record
@@ -59,24 +55,3 @@ def test_lines_that_a_full_disk_takes_from_the_log_are_told_in_the_metrics(
     monkeypatch.undo()
     for part in (services.log, services.feedback, services.manager):
         part.close()
-
-
-def test_a_gateway_starts_with_signed_routers_alone_the_shadow_included(tmp_path: Path) -> None:
-    (tmp_path / "experts.yaml").write_text(EXPERTS)
-    router = save_router(plain_router(), tmp_path / "router")
-    shadow = shutil.copytree(router, tmp_path / "shadow")
-    (tmp_path / "gateway.yaml").write_text("router_public_keys: keys.pem\nshadow_router: shadow\n")
-    config = read_config(tmp_path / "gateway.yaml")
-    for command in (
-        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "signing.pem"],
-        ["openssl", "pkey", "-in", "signing.pem", "-pubout", "-out", "keys.pem"],
-    ):
-        subprocess.run(command, cwd=tmp_path, check=True)
-    for folder in (router, shadow):
-        with pytest.raises(ArtifactError, match=r"must be signed by a key of keys\.pem"):
-            load_gateway(router, tmp_path / "experts.yaml", config)
-        sign_router(folder, tmp_path / "signing.pem")
-    services = load_gateway(router, tmp_path / "experts.yaml", config)
-    assert services.shadow is not None
-    for manager in (services.manager, services.shadow):
-        manager.close()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
-from mildroute.decision.predictor import Predictor
+from mildroute.decision.async_predictor import AsyncPredictor
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.completion import answer_text
 from mildroute.fitting.targets import without_looks
@@ -98,8 +98,8 @@ def save(table: CostTable, folder: Path, **settings: Any) -> Path:
 
 
 @contextmanager
-def loaded(folder: Path) -> Iterator[Predictor]:
-    found = Predictor.load(folder, EncoderConfig(timeout=30.0))
+def loaded(folder: Path) -> Iterator[AsyncPredictor]:
+    found = AsyncPredictor.load(folder, EncoderConfig(timeout=30.0))
     try:
         yield found
     finally:
@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def predictor(folder: Path) -> Iterator[Predictor]:
+def predictor(folder: Path) -> Iterator[AsyncPredictor]:
     with loaded(folder) as found:
         yield found
 
@@ -126,7 +126,7 @@ def told_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def told(told_folder: Path) -> Iterator[Predictor]:
+def told(told_folder: Path) -> Iterator[AsyncPredictor]:
     with loaded(told_folder) as found:
         yield found
 
@@ -154,7 +154,7 @@ def test_an_edited_cascade_is_refused(folder: Path, tmp_path: Path, broken: str)
         inner.stage_weights_ = [weights[:-1] for weights in inner.stage_weights_]
     save_router(router, tmp_path / "edited")
     with pytest.raises(ArtifactError, match="must be able to decide"):
-        Predictor.load(tmp_path / "edited", EncoderConfig(timeout=30.0))
+        AsyncPredictor.load(tmp_path / "edited", EncoderConfig(timeout=30.0))
 
 
 class Experts:
@@ -216,7 +216,7 @@ class Experts:
 @contextmanager
 def gateway(
     table: CostTable,
-    predictor: Predictor,
+    predictor: AsyncPredictor,
     settings: GatewayConfig | None = None,
     services: dict[str, Any] | None = None,
     kinds: Sequence[str] = ("openai",) * 3,
@@ -255,7 +255,7 @@ def path_of(router: TextRouter, table: CostTable) -> CascadePath:
     return inner.walk(np.array(columns), router.encoder_.transform(texts), seen)
 
 
-def test_every_choice_and_bill_is_the_librarys(predictor: Predictor) -> None:
+def test_every_choice_and_bill_is_the_librarys(predictor: AsyncPredictor) -> None:
     table = table_of(200, 1)
     texts = table.inputs or []
     path = path_of(predictor._router, table)
@@ -279,7 +279,7 @@ def test_every_choice_and_bill_is_the_librarys(predictor: Predictor) -> None:
     assert len(set(served)) > 1
 
 
-def test_the_log_has_each_call_with_its_own_bill(predictor: Predictor) -> None:
+def test_the_log_has_each_call_with_its_own_bill(predictor: AsyncPredictor) -> None:
     table = table_of(40, 2)
     with gateway(table, predictor) as (gate, experts):
         headers = [gate.chat(text).headers for text in table.inputs or ()]
@@ -302,7 +302,7 @@ def test_the_log_has_each_call_with_its_own_bill(predictor: Predictor) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_anthropic_clients_and_experts_take_part_in_cascades(
-    predictor: Predictor, stream: bool
+    predictor: AsyncPredictor, stream: bool
 ) -> None:
     table = table_of(30, 9)
     texts = table.inputs or []
@@ -341,7 +341,7 @@ def _streamed(events: str) -> str:
     )
 
 
-def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
+def test_a_stream_is_routed_without_a_look(predictor: AsyncPredictor) -> None:
     table = table_of(6, 3)
     with gateway(table, predictor) as (gate, experts):
         for text in table.inputs or ():
@@ -352,7 +352,7 @@ def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
         assert all(record.selected in EXPERTS for record in gate.records(6))
 
 
-def test_a_stream_keeps_the_target_without_looks(predictor: Predictor) -> None:
+def test_a_stream_keeps_the_target_without_looks(predictor: AsyncPredictor) -> None:
     table = table_of(120, 4)
     texts = table.inputs or []
     for target in (None, Target("budget", 0.1)):
@@ -367,7 +367,7 @@ def test_a_stream_keeps_the_target_without_looks(predictor: Predictor) -> None:
             assert 1000 * np.mean(dollars) < 1.2 * target.value
 
 
-def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predictor) -> None:
+def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: AsyncPredictor) -> None:
     table = table_of(40, 8)
     texts = table.inputs or []
     path = path_of(predictor._router, table)
@@ -397,7 +397,7 @@ def beginnings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_stream_can_be_decided_on_by_its_beginning(beginnings: Path) -> None:
     table = table_of(40, 8)
     texts = table.inputs or []
-    predictor = Predictor.load(beginnings, EncoderConfig(timeout=30.0))
+    predictor = AsyncPredictor.load(beginnings, EncoderConfig(timeout=30.0))
     path = path_of(predictor._router, table)
     assert path.is_look.mean() > 0.5
     settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
@@ -424,7 +424,7 @@ def test_a_stream_can_be_decided_on_by_its_beginning(beginnings: Path) -> None:
 
 def test_a_stream_begins_before_its_answer_is_whole(beginnings: Path) -> None:
     table = table_of(40, 8)
-    predictor = Predictor.load(beginnings, EncoderConfig(timeout=30.0))
+    predictor = AsyncPredictor.load(beginnings, EncoderConfig(timeout=30.0))
     _, body = streamed_look(predictor, table)
     gate = threading.Event()
     settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
@@ -452,7 +452,7 @@ HELD = GatewayConfig(
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-def streamed_look(predictor: Predictor, table: CostTable) -> tuple[str, dict[str, Any]]:
+def streamed_look(predictor: AsyncPredictor, table: CostTable) -> tuple[str, dict[str, Any]]:
     """A question whose answers are looked at, and a request that streams."""
     question = next(
         text
@@ -474,7 +474,7 @@ def late(behavior: Behavior, gate: threading.Event) -> Behavior:
     return behave
 
 
-def test_a_stream_that_is_held_back_for_long_is_kept_alive(predictor: Predictor) -> None:
+def test_a_stream_that_is_held_back_for_long_is_kept_alive(predictor: AsyncPredictor) -> None:
     table = table_of(40, 8)
     question, body = streamed_look(predictor, table)
     gate = threading.Event()
@@ -505,7 +505,7 @@ def test_a_stream_that_is_held_back_for_long_is_kept_alive(predictor: Predictor)
 
 @pytest.mark.parametrize(("broken", "code"), [(disconnects(), 502), (status(400), 400)])
 def test_a_stream_that_has_begun_ends_with_an_error_event(
-    predictor: Predictor, broken: Behavior, code: int
+    predictor: AsyncPredictor, broken: Behavior, code: int
 ) -> None:
     table = table_of(40, 8)
     _, body = streamed_look(predictor, table)
@@ -524,7 +524,9 @@ def test_a_stream_that_has_begun_ends_with_an_error_event(
         assert "error" in json.loads(last.replace(b"data: ", b""))
 
 
-def test_a_client_that_leaves_a_stream_that_is_held_back_stops_it(predictor: Predictor) -> None:
+def test_a_client_that_leaves_a_stream_that_is_held_back_stops_it(
+    predictor: AsyncPredictor,
+) -> None:
     table = table_of(40, 8)
     _, body = streamed_look(predictor, table)
     gate = threading.Event()
@@ -541,7 +543,7 @@ def test_a_client_that_leaves_a_stream_that_is_held_back_stops_it(predictor: Pre
 
 
 @pytest.mark.parametrize("broken", EXPERTS)
-def test_an_expert_that_fails_costs_no_answer(predictor: Predictor, broken: str) -> None:
+def test_an_expert_that_fails_costs_no_answer(predictor: AsyncPredictor, broken: str) -> None:
     table = table_of(30, 4)
     with gateway(table, predictor, GatewayConfig(failover=FailoverConfig(max_rounds=1))) as (
         gate,
@@ -556,7 +558,7 @@ def test_an_expert_that_fails_costs_no_answer(predictor: Predictor, broken: str)
 @pytest.mark.parametrize("silent", EXPERTS)
 @pytest.mark.parametrize("body", [b'{"choices": []}', json.dumps(completion("")).encode(), b"\xff"])
 def test_an_answer_that_says_nothing_is_never_preferred(
-    predictor: Predictor, silent: str, body: bytes
+    predictor: AsyncPredictor, silent: str, body: bytes
 ) -> None:
     table = table_of(20, 4)
     for is_stream in (False, True):
@@ -571,7 +573,7 @@ def test_an_answer_that_says_nothing_is_never_preferred(
                     assert answer_text(answer.content)
 
 
-def test_a_reservation_covers_the_longest_path(predictor: Predictor) -> None:
+def test_a_reservation_covers_the_longest_path(predictor: AsyncPredictor) -> None:
     table = table_of(60, 5)
     key = new_key()
     limiter = LocalLimits()
@@ -595,7 +597,7 @@ def test_a_reservation_covers_the_longest_path(predictor: Predictor) -> None:
         assert limiter.spent("team") == pytest.approx(spent)
 
 
-def test_a_decision_tells_of_the_look(predictor: Predictor) -> None:
+def test_a_decision_tells_of_the_look(predictor: AsyncPredictor) -> None:
     table = table_of(20, 6)
     with gateway(table, predictor) as (gate, experts):
         for text in table.inputs or ():
@@ -619,7 +621,7 @@ def test_tool_calls_are_answers() -> None:
         assert answer_text(other) == ""
 
 
-def test_conversations_stay_with_the_expert_that_answered(predictor: Predictor) -> None:
+def test_conversations_stay_with_the_expert_that_answered(predictor: AsyncPredictor) -> None:
     table = table_of(3, 7)
     settings = GatewayConfig(routing=RoutingConfig(switch_threshold=1.0))
     text = (table.inputs or [""])[0]
@@ -648,7 +650,7 @@ def asked(experts: Experts) -> dict[str, set[bool]]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_log_probabilities_decide_as_in_the_library_and_clients_do_not_see_them(
-    told: Predictor, *, is_stream: bool
+    told: AsyncPredictor, *, is_stream: bool
 ) -> None:
     table = table_of(60, 1, TOLD)
     texts = table.inputs or []
@@ -673,7 +675,7 @@ def test_log_probabilities_decide_as_in_the_library_and_clients_do_not_see_them(
     assert len(set(served)) > 1
 
 
-def test_a_client_that_asks_for_log_probabilities_gets_them(told: Predictor) -> None:
+def test_a_client_that_asks_for_log_probabilities_gets_them(told: AsyncPredictor) -> None:
     table = table_of(30, 2, TOLD)
     path = path_of(told._router, table)
     with gateway(table, told) as (gate, experts):
@@ -685,7 +687,9 @@ def test_a_client_that_asks_for_log_probabilities_gets_them(told: Predictor) -> 
         assert asked(experts)["large"] == {True}
 
 
-def test_an_expert_that_refuses_log_probabilities_is_asked_without_them(told: Predictor) -> None:
+def test_an_expert_that_refuses_log_probabilities_is_asked_without_them(
+    told: AsyncPredictor,
+) -> None:
     table = table_of(30, 2, TOLD)
     texts = table.inputs or []
     with gateway(table, told) as (gate, experts):
@@ -701,7 +705,9 @@ def test_an_expert_that_refuses_log_probabilities_is_asked_without_them(told: Pr
         assert {(entry["reason"], entry["cost_usd"]) for entry in refused} == {("logprobs", 0.0)}
 
 
-def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(told: Predictor) -> None:
+def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(
+    told: AsyncPredictor,
+) -> None:
     table = table_of(3, 2, TOLD)
     with gateway(table, told, GatewayConfig(failover=FailoverConfig(max_rounds=1))) as (
         gate,
@@ -716,7 +722,7 @@ def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(told: Pre
         assert sum("logprobs" in call.json for call in experts.servers["small"].calls) > 1
 
 
-def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: Predictor) -> None:
+def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: AsyncPredictor) -> None:
     table = table_of(10, 2, TOLD)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     with gateway(table, told) as (gate, experts):
@@ -730,7 +736,7 @@ def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: Predict
         assert all(gate.app.pool.find(name).has_logprobs for name in TOLD)
 
 
-def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: Predictor) -> None:
+def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: AsyncPredictor) -> None:
     table = table_of(20, 2, TOLD)
     texts = table.inputs or []
     plain = without_looks(told._router)
@@ -745,7 +751,7 @@ def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: Predictor)
         assert not any("x-mildroute-calls" in answer.headers for answer in found)
 
 
-def test_nothing_is_asked_that_was_not_learned_from(predictor: Predictor) -> None:
+def test_nothing_is_asked_that_was_not_learned_from(predictor: AsyncPredictor) -> None:
     table = table_of(10, 1, TOLD)
     assert predictor.logprob_experts == frozenset()
     with gateway(table, predictor) as (gate, experts):

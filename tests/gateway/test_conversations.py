@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.decision.decider import SessionAffinity
+from mildroute.decision.affinity import SessionAffinity
 from mildroute.gateway.config import DecisionLogConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.http.body import conversation_digest, named_conversation
 from tests.experts.hostile_server import HostileServer, says

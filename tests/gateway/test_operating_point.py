@@ -18,17 +18,17 @@ import pytest
 
 from mildroute import Target, TextRouter, fit
 from mildroute.costs.table import CostTable
-from mildroute.decision import predictor as predictor_module
+from mildroute.decision import async_predictor, predictor as predictor_module
+from mildroute.decision.async_predictor import AsyncPredictor, TooManyTargetsError
 from mildroute.decision.export import costs_from_log
 from mildroute.decision.log import DecisionRecord, read_log
-from mildroute.decision.policy import get_request_id, target_headers
-from mildroute.decision.predictor import Predictor, TooManyTargetsError
 from mildroute.evaluation.logged_data import read_logged_decisions
 from mildroute.evaluation.off_policy import Method, estimate_expert_costs
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.gateway.app import create_app
 from mildroute.gateway.config import DecisionLogConfig, EncoderConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.factory import load_gateway
+from mildroute.gateway.routing.targets import get_request_id, target_headers
 from mildroute.persistence import load_router, save_router
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.running import TRUST, Served, until
@@ -432,14 +432,14 @@ def test_a_shadow_of_the_same_router_has_the_same_coin_and_always_agrees(
 
 
 @pytest.fixture
-def predictor(folder: Path) -> Iterator[Predictor]:
-    loaded = Predictor.load(folder, EncoderConfig(timeout=30.0))
+def predictor(folder: Path) -> Iterator[AsyncPredictor]:
+    loaded = AsyncPredictor.load(folder, EncoderConfig(timeout=30.0))
     yield loaded
     loaded.close()
 
 
 def test_targets_are_found_once_remembered_within_bounds_and_presets_never_forgotten(
-    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+    predictor: AsyncPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predictor_module, "_MAX_TARGETS", 3)
     parsed: list[Target] = []
@@ -448,19 +448,21 @@ def test_targets_are_found_once_remembered_within_bounds_and_presets_never_forgo
     preset = predictor.pin(Target("quality", 0.9))
 
     async def several() -> None:
-        assert await predictor.point(Target("quality", 0.9)) is preset
-        together = await asyncio.gather(*(predictor.point(Target("budget", 2.0)) for _ in range(5)))
+        assert await predictor.apoint(Target("quality", 0.9)) is preset
+        together = await asyncio.gather(
+            *(predictor.apoint(Target("budget", 2.0)) for _ in range(5))
+        )
         assert all(point is together[0] for point in together)
         for _ in range(2):
             with pytest.raises(ArgumentError, match="raise the budget"):
-                await predictor.point(Target("budget", 0.0001))
+                await predictor.apoint(Target("budget", 0.0001))
         for weight in range(10):  # cheap to find, so they push nothing out
-            await predictor.point(Target("price weight", float(weight)))
-        await predictor.point(Target("budget", 2.0))
+            await predictor.apoint(Target("price weight", float(weight)))
+        await predictor.apoint(Target("budget", 2.0))
         for budget in (3.0, 3.1, 3.2):
-            await predictor.point(Target("budget", budget))
-        assert await predictor.point(Target("quality", 0.9)) is preset
-        await predictor.point(Target("budget", 2.0))
+            await predictor.apoint(Target("budget", budget))
+        assert await predictor.apoint(Target("quality", 0.9)) is preset
+        await predictor.apoint(Target("budget", 2.0))
 
     asyncio.run(several())
     assert len(predictor._points) == 3
@@ -476,20 +478,20 @@ def test_targets_are_found_once_remembered_within_bounds_and_presets_never_forgo
 
 
 def test_too_many_new_targets_at_once_are_refused_and_known_ones_are_not(
-    predictor: Predictor,
+    predictor: AsyncPredictor,
 ) -> None:
     async def storm() -> list[Any]:
-        await predictor.point(Target("budget", 2.0))
-        flood = [predictor.point(Target("budget", 2.0 + place / 100)) for place in range(1, 40)]
+        await predictor.apoint(Target("budget", 2.0))
+        flood = [predictor.apoint(Target("budget", 2.0 + place / 100)) for place in range(1, 40)]
         found = await asyncio.gather(
-            *flood, predictor.point(Target("budget", 2.0)), return_exceptions=True
+            *flood, predictor.apoint(Target("budget", 2.0)), return_exceptions=True
         )
         return list(found)
 
     *found, known = asyncio.run(storm())
     assert (
         sum(isinstance(each, TooManyTargetsError) for each in found)
-        == 39 - predictor_module._MAX_WAITING_TARGETS
+        == 39 - async_predictor._MAX_WAITING_TARGETS
     )
     assert not isinstance(known, Exception)
 

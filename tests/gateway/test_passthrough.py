@@ -18,7 +18,6 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArtifactError
 from mildroute.gateway.config import EncoderConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.factory import load_gateway
-from mildroute.persistence.remote import publish_router
 from tests.cli.test_serve import (
     ask,
     experts_file,
@@ -123,31 +122,27 @@ def test_what_is_there_and_no_router_is_refused(tmp_path: Path, experts: Path) -
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("is_pointer", [False, True])
+@pytest.mark.parametrize("is_url", [False, True])
 async def test_the_first_router_is_taken_when_it_appears_and_never_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_pointer: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_url: bool
 ) -> None:
     monkeypatch.setattr(reload, "_FIRST_INTERVAL", 0.01)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fitted(tmp_path / "made")
-    url = f"file://{tmp_path}/store/prod.json"
-    manager = PredictorManager(url if is_pointer else tmp_path / "router", EncoderConfig())
+    place = tmp_path / "router"
+    manager = PredictorManager(f"file://{place}" if is_url else place, EncoderConfig())
     assert manager.load() is None
     watching = asyncio.create_task(manager.watch())
     assert await manager.reload() == ""
     await asyncio.sleep(0.1)
     assert manager.predictor is None
-    if is_pointer:
-        (tmp_path / "store").mkdir()
-        publish_router(tmp_path / "made", url)
-    else:
-        shutil.copytree(tmp_path / "made", tmp_path / "arriving")
-        (tmp_path / "arriving").rename(tmp_path / "router")
+    shutil.copytree(tmp_path / "made", tmp_path / "arriving")
+    (tmp_path / "arriving").rename(place)
     async with asyncio.timeout(30):
         await watching  # it ends with the first router
     found = manager.predictor
     assert found is not None
-    shutil.rmtree(tmp_path / ("store" if is_pointer else "router"))
+    shutil.rmtree(place)
     assert not await manager.try_reload()
     assert manager.predictor is found
     manager.close()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.decision.reload import Reloader
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.config import ExplorationConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.gateway.reload import Reloader
 from tests.gateway.fakes import FakeManager, FakePredictor, write_experts
 from tests.gateway.running import running
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.gateway.http.prompt import (
+from mildroute.decision.prompt import (
     RoutingInput,
     prompt_of_messages,
     prompt_of_texts,

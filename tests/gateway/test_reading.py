@@ -408,7 +408,7 @@ def test_a_long_system_prompt_has_the_same_conversation_in_every_process(
 ) -> None:
     digests = set()
     for secret in ("0" * 32, "f" * 32):
-        monkeypatch.setattr("mildroute.gateway.http.prompt._SECRET", secret)
+        monkeypatch.setattr("mildroute.decision.prompt._SECRET", secret)
         monkeypatch.setattr(
             "mildroute.gateway.http.body.LEFT_OUT",
             b"...[%%d bytes left out%b]..." % secret.encode(),

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mildroute.decision.reload import Reloader
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import read_experts
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.key_changes import add_client
 from mildroute.gateway.keys import ANYONE, APIClient, KeyStore
+from mildroute.gateway.reload import Reloader
 from mildroute.gateway.upstream.pool import ExpertPool
 from tests.gateway.fakes import FakeManager, FakePredictor, write_experts
 
@@ -52,8 +52,8 @@ async def test_a_signal_reads_the_keys_and_the_router_again_and_says_so(
     await Reloader(manager, ring, GatewayConfig(keys=file), pool).try_reload()  # type: ignore[arg-type]
     assert ring.find(f"Bearer {key}") == APIClient("team-b")
     assert caplog.messages == [
-        "the keys were read again; clients: 2",
-        "the experts were read again; experts: 1",
+        "keys reloaded; count: 2",
+        "experts reloaded; count: 1",
     ]
     assert manager.tries == 1
 

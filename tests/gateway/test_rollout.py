@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,17 +14,16 @@ import httpx
 import pytest
 
 from mildroute import TextRouter
-from mildroute.decision.reload import Canary, PredictorManager
+from mildroute.decision.reload import PredictorManager
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.key_changes import add_client
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router
-from mildroute.persistence.remote import promote_canary, publish_router, roll_back
 from mildroute.routers.base import named_costs
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says
-from tests.gateway.fakes import FakeManager, FakePredictor, write_experts
+from tests.gateway.fakes import FakePredictor, write_experts
 from tests.gateway.running import TRUST, Running, running, until
 from tests.support.processes import BackgroundLoad
 
@@ -109,122 +108,43 @@ def value(gateway: Running, name: str, **labels: str) -> float | None:
 
 
 @contextmanager
-def fleet(pointer: str, expert: HostileServer, count: int = 2) -> Iterator[list[Running]]:
-    """Gateways that follow a pointer."""
+def fleet(url: str, expert: HostileServer, count: int = 2) -> Iterator[list[Running]]:
+    """Gateways that follow the router at a URL."""
     urls = {"small": expert.url, "large": expert.url}
     write_experts(Path("experts.yaml"), **urls)
     with ExitStack() as stack:
         gateways = []
         for _ in range(count):
-            metrics = GatewayMetrics()
-            manager = PredictorManager(pointer, SETTINGS.encoder, frozenset(urls), metrics=metrics)
+            manager = PredictorManager(url, SETTINGS.encoder, frozenset(urls))
             manager.load()
             stack.callback(manager.close)
-            given = {"manager": manager, "metrics": metrics}
-            gateways.append(stack.enter_context(running(SETTINGS, services=given, **urls)))
+            services = {"manager": manager, "metrics": GatewayMetrics()}
+            gateways.append(stack.enter_context(running(SETTINGS, services=services, **urls)))
         yield gateways
 
 
-def test_a_canary_decides_its_share_and_all_gateways_agree(
-    home: Path, expert: HostileServer, routers: list[Path]
-) -> None:
-    pointer = f"file://{home}/store/prod.json"
-    publish_router(routers[0], pointer)
-    publish_router(routers[1], pointer, canary=0.3)
-    current, canary = map(digest_of, routers)
-    count = 200
-    with fleet(pointer, expert) as gateways:
-        for number in range(count):
-            answers = [gateway.chat(f"add {number}") for gateway in gateways]
-            # A later turn of the same conversation.
-            turns = [("user", f"add {number}"), ("assistant", "done"), ("user", f"why {number}?")]
-            messages = [{"role": role, "content": text} for role, text in turns]
-            answers += [gateway.chat(messages=messages) for gateway in gateways]
-            assert {answer.status_code for answer in answers} == {200}
-            assert len({answer.headers["x-mildroute-expert"] for answer in answers}) == 1
-        ready = gateways[0].http.get("/readyz").json()
-        assert (ready["router"], ready["canary"]) == (current, canary)
-        records = gateways[0].records(2 * count)
-        chosen = [record.router for record in records]
-        assert chosen == [record.router for record in gateways[1].records(2 * count)]
-        assert all(
-            record.served_by == ("large" if record.router == canary else "small")
-            for record in records
-        )
-        mine = chosen.count(canary) / 2
-        assert abs(mine - 0.3 * count) < 5 * math.sqrt(0.3 * 0.7 * count)
-        assert value(gateways[0], "router_decisions_total", digest=canary) == 2 * mine
-        assert value(gateways[0], "router_decisions_total", digest=current) == 2 * (count - mine)
-        # Many inputs at once, each by the id of its request.
-        body = {"inputs": ["add 1"] * count, "request_ids": [str(each) for each in range(count)]}
-        routed = [each.http.post("/v1/route", json=body).json()["data"] for each in gateways]
-        first, second = [[one["router"] for one in data] for data in routed]
-        assert first == second
-        assert abs(first.count(canary) - 0.3 * count) < 5 * math.sqrt(0.3 * 0.7 * count)
-        assert [one["expert"] for one in routed[0]] == [
-            "large" if router == canary else "small" for router in first
-        ]
+def put(router: Path, store: Path) -> str:
+    """Replace the router of a store, and return its URL."""
+    store.mkdir(parents=True, exist_ok=True)
+    for name in ("weights.safetensors", "router.json"):
+        shutil.copy(router / name, store / name)
+    return f"file://{store}"
 
 
-def test_no_request_fails_in_a_rollout_and_a_rollback(
+def test_no_request_fails_while_the_router_at_a_url_is_replaced_and_put_back(
     home: Path, expert: HostileServer, routers: list[Path]
 ) -> None:
-    pointer = f"file://{home}/store/prod.json"
-    publish_router(routers[0], pointer)
-    current, canary = map(digest_of, routers)
-    with fleet(pointer, expert) as gateways, Load(gateways) as load:
+    url = put(routers[0], home / "store")
+    with fleet(url, expert) as gateways, Load(gateways) as load:
         load.more()
-        for change, router in (
-            (lambda: publish_router(routers[1], pointer, canary=0.5), current),
-            (lambda: promote_canary(pointer), canary),
-            (lambda: roll_back(pointer), current),
-        ):
-            change()
+        for router in (routers[1], routers[0]):
+            put(router, home / "store")
             for gateway in gateways:
-                assert reload(gateway).json()["router"] == router
+                assert reload(gateway).json()["router"] == digest_of(router)
             load.more()
     assert {status for status, _ in load.answers} == {200}
     assert {name for _, name in load.answers} == {"small", "large"}
     assert load.answers[-1][1] == "small"
-
-
-def test_a_bad_canary_is_told_and_the_router_serves_alone(
-    home: Path, expert: HostileServer, routers: list[Path]
-) -> None:
-    pointer = f"file://{home}/store/prod.json"
-    publish_router(routers[0], pointer)
-    with fleet(pointer, expert, count=1) as (gateway,):
-        publish_router(routers[1], pointer, canary=1.0)
-        sha256 = json.loads((routers[1] / "router.json").read_bytes())["sha256"]
-        (home / "store" / sha256 / "weights.safetensors").write_bytes(b"half of it")
-        answer = reload(gateway)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_canary")
-        assert gateway.http.get("/readyz").json() == {
-            "status": "ready",
-            "router": digest_of(routers[0]),
-        }
-        assert gateway.chat().headers["x-mildroute-expert"] == "small"
-        assert value(gateway, "reloads_total", kind="canary", result="rejected") == 1
-
-
-def test_a_target_that_the_canary_cannot_reach_is_decided_by_the_router_that_serves(
-    expert: HostileServer,
-) -> None:
-    canary = FakePredictor("large", "small", has_prices=False)
-    canary.digest = "canary"
-    canary.sha256 = "ab" * 32  # type: ignore[attr-defined]
-    manager = FakeManager(FakePredictor("small", "large"))
-    manager.canary = Canary(canary, 1.0)  # type: ignore[assignment, arg-type]
-    urls = {"small": expert.url, "large": expert.url}
-    with running(services={"manager": manager}, **urls) as gateway:
-        for headers, router in (({}, "canary"), ({"x-mildroute-price-weight": "7"}, "fake")):
-            assert gateway.chat(headers=headers).status_code == 200
-            answer = gateway.http.post("/v1/route", json={"inputs": ["a", "b"]}, headers=headers)
-            assert [each["router"] for each in answer.json()["data"]] == [router] * 2
-        assert [each.router for each in gateway.records(6)] == ["canary"] * 3 + ["fake"] * 3
-
-
-# Experts.
 
 
 @contextmanager
@@ -367,12 +287,11 @@ def test_an_invalid_file_is_refused_and_the_old_experts_stay(
 def test_the_router_must_know_one_of_the_experts(
     home: Path, expert: HostileServer, routers: list[Path]
 ) -> None:
-    pointer = f"file://{home}/store/prod.json"
-    publish_router(routers[0], pointer)
-    with fleet(pointer, expert, count=1) as (gateway,):
+    url = put(routers[0], home / "store")
+    with fleet(url, expert, count=1) as (gateway,):
         write_experts(Path("experts.yaml"), new=expert.url)
         message = reload(gateway).json()["error"]["message"]
-        assert "must name an expert of the router that serves, got new for one between" in message
+        assert "must name an expert of the router in use, got new for one between" in message
         assert gateway.chat().status_code == 200
         write_experts(Path("experts.yaml"), new=expert.url, large=expert.url)
         assert reload(gateway).status_code == 200

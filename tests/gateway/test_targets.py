@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mildroute import Target
-from mildroute.decision.policy import get_request_id, resolve_target, target_headers
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.config import RoutingConfig, read_config
 from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.routing.targets import get_request_id, resolve_target, target_headers
 
 RULES = RoutingConfig(
     presets={"cheap": 100, "good": {"quality": 0.95}},

@@ -8,9 +8,9 @@ from math import inf, isnan, nan
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mildroute.decision.decision import REASONS
 from mildroute.decision.drift import Drift, DriftReference
 from mildroute.decision.log import DecisionRecord
-from mildroute.decision.policy import REASONS
 from mildroute.gateway.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
 
 RECORD = DecisionRecord(

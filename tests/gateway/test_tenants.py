@@ -30,10 +30,10 @@ import pytest
 
 from mildroute import CostTable, fit
 from mildroute.decision.log import DecisionRecord, read_log
+from mildroute.decision.prompt import prompt_of_messages
 from mildroute.gateway.config import FailoverConfig, GatewayConfig, RequestLimits
 from mildroute.gateway.http.body import parse_request
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.prompt import prompt_of_messages
 from mildroute.gateway.http.request import parse_body
 from mildroute.gateway.key_changes import add_client, revoke_key
 from mildroute.gateway.keys import KeyStore

@@ -118,7 +118,7 @@ def test_a_decision_that_comes_too_late_is_the_default_and_at_a_retry_another(
     artifact: Path,
 ) -> None:
     hasty = MildroutePlugin(artifact, models=MODELS, default="songs")
-    hasty._judge = Late()
+    hasty._ranker = Late()
     first = parsed("add 1 and 1", BOTH)
     assert left(hasty, first) == ["azure/song-1"]
     assert left(hasty, retried(first)) == ["openai/sum-1"]
@@ -162,7 +162,7 @@ def remote(answer: httpx.Response | Exception, **settings: Any) -> MildroutePlug
         return answer
 
     made = MildroutePlugin("http://gateway:8000", models=MODELS, **settings)
-    made._judge = RouteClient("http://gateway:8000", transport=httpx.MockTransport(respond))
+    made._ranker = RouteClient("http://gateway:8000", transport=httpx.MockTransport(respond))
     return made
 
 

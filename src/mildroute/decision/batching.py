@@ -1,7 +1,4 @@
-"""Inputs to vectors while requests wait.
-
-Gathered into batches, computed on threads of their own, and never waited for too long.
-"""
+"""A queue that turns the inputs of concurrent requests into vectors, in batches and in time."""
 
 from __future__ import annotations
 
@@ -14,23 +11,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mildroute.gateway.config import EncoderConfig
+from mildroute.decision.settings import EncoderConfig
+from mildroute.decision.text import truncate
 
 __all__ = ["EncoderQueue"]
 
 
 _LOG = logging.getLogger(__name__)
-# From texts to as many rows.
+# Returns a row for each text.
 Encode = Callable[[list[str]], Sequence[Any]]
-
-
 # Characters that are encoded in the background at once, except for one longer input: about 5 ms of
 # TF-IDF, for which the input of a request may have to wait.
 _BACKGROUND_CHARACTERS = 8_000
 
 
 class _BackgroundBatch:
-    """Inputs of one caller that may wait."""
+    """The inputs of one caller that can wait."""
 
     __slots__ = ("done", "is_abandoned", "rows", "texts")
 
@@ -40,12 +36,12 @@ class _BackgroundBatch:
         self.rows: list[Any] = []
         self.is_abandoned = False
 
-    def next_texts(self, most: int) -> list[str]:
-        """The next inputs to encode, at least one."""
+    def next_texts(self, limit: int) -> list[str]:
+        """Return the next inputs to encode, at least one."""
         start = len(self.rows)
         end = start + 1
         size = len(self.texts[start])
-        for text in self.texts[end : start + most]:
+        for text in self.texts[end : start + limit]:
             size += len(text)
             if size > _BACKGROUND_CHARACTERS:
                 break
@@ -54,22 +50,22 @@ class _BackgroundBatch:
 
 
 class EncoderQueue:
-    """Encodes what many requests bring at the same time.
+    """Encodes the inputs of concurrent requests.
 
-    While a batch is being computed, further inputs gather to the next one; so batches are as large
-    as the load makes them. The same input is computed once, and remembered.
+    While a batch is computed, further inputs gather for the next one, so batches are as large as
+    the load makes them. The same input is computed once and cached.
 
     Args:
-        encode: From texts to as many rows; called on threads of this queue alone.
+        encode: Returns a row for each text; called on this queue's threads alone.
+        config: Threads, batch size, cache and timeout.
 
     Attributes:
-        compute: The same function, to be called before there are requests.
-        waiting: Inputs that wait or are being computed.
-        on_batch: Called with the size of each batch that is computed here, or none.
+        waiting: Number of inputs that wait or are being computed.
+        on_batch: Called with the size of each batch, or ``None``.
     """
 
     def __init__(self, encode: Encode, config: EncoderConfig) -> None:
-        self.compute = encode
+        self._encode = encode
         self._config = config
         self._max_running = config.threads
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="mildroute-encoder")
@@ -82,15 +78,17 @@ class EncoderQueue:
 
     @property
     def waiting(self) -> int:
-        """Inputs that wait or are being computed."""
+        """Number of inputs that wait or are being computed."""
         return len(self._callers)
 
     async def encode(self, text: str, seconds: float | None = None) -> Any | None:
-        """The row of an input.
+        """Return the row of an input.
 
-        None if it could not be had in time, if too many wait already, or if the encoder failed.
+        Returns:
+            The row; ``None`` if it was not ready in time, if too many inputs wait already, or if
+            the encoder failed.
         """
-        text = self._truncate(text)
+        text = truncate(text, self._config.max_chars)
         key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if key in self._cache:
             self._cache.move_to_end(key)
@@ -114,14 +112,15 @@ class EncoderQueue:
             timer.cancel()
 
     async def encode_batch(self, texts: Sequence[str]) -> list[Any]:
-        """The rows of many inputs, however long it takes; none for one that cannot be had.
+        """Return the rows of many inputs, however long it takes.
 
         They are encoded in small batches, only while no input of a request waits, and in turn with
-        those of other callers: four calls of 1,000 long inputs kept one thread busy for 18 seconds,
-        and 66 of 75 requests of another client were decided without the router.
+        those of other callers. Otherwise, four calls of 1,000 long inputs kept one thread busy for
+        18 seconds, and 66 of 75 requests of another client were decided without the router.
         """
         loop = asyncio.get_running_loop()
-        batch = _BackgroundBatch([self._truncate(text) for text in texts], loop.create_future())
+        shortened = [truncate(text, self._config.max_chars) for text in texts]
+        batch = _BackgroundBatch(shortened, loop.create_future())
         self._background.append(batch)
         self._start(loop)
         try:
@@ -130,20 +129,13 @@ class EncoderQueue:
             batch.is_abandoned = True
 
     def close(self) -> None:
-        """Let the threads end; who still waits gets nothing."""
+        """Let the threads end; callers that still wait get ``None``."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for callers in self._callers.values():
             for future in callers:
                 _expire(future)
         for batch in self._background:
             batch.done.cancel()
-
-    def _truncate(self, text: str) -> str:
-        """The beginning and the end of a long text: what is asked often stands last."""
-        limit = self._config.max_chars
-        if len(text) <= limit:
-            return text
-        return f"{text[: limit // 2]}\n{text[-(limit // 2) :]}"
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._texts and self._running < self._max_running:
@@ -159,7 +151,7 @@ class EncoderQueue:
             self._start_background(loop)
 
     def _start_background(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Encode some inputs of the caller whose turn it is; nothing else is being encoded."""
+        """Encode some inputs of the caller whose turn it is, while nothing else is encoded."""
         while self._background:
             batch = self._background.popleft()
             if batch.is_abandoned or batch.done.done():
@@ -173,10 +165,10 @@ class EncoderQueue:
     def _submit(
         self, loop: asyncio.AbstractEventLoop, texts: list[str], *, is_background: bool
     ) -> asyncio.Future[Any]:
-        """The rows of some texts, to come; none for a text whose row cannot be had."""
+        """Start to encode some texts, and return the future of their rows."""
         if self.on_batch is not None and not is_background:
             self.on_batch(len(texts))
-        return loop.run_in_executor(self._threads, self.compute, texts)
+        return loop.run_in_executor(self._threads, self._encode, texts)
 
     def _deliver_background(
         self, loop: asyncio.AbstractEventLoop, batch: _BackgroundBatch, done: asyncio.Future[Any]
@@ -201,8 +193,8 @@ class EncoderQueue:
         self._running -= 1
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            # Fifteen of sixteen may be innocent: all of them are answered by the safe default. The
-            # text of the error may quote an input.
+            # Fifteen of sixteen inputs may be fine, but all of them go to the safe default. The
+            # error is not logged, because it may quote an input.
             _LOG.error("the encoder failed on %d inputs: %s", len(keys), type(error).__name__)
         rows = [None] * len(keys) if done.cancelled() or error is not None else done.result()
         for key, row in zip(keys, rows, strict=True):

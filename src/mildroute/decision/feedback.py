@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from mildroute._jsonl import JsonlWriter, log_part, read_rows
+from mildroute.decision.settings import DecisionLogConfig
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.gateway.config import DecisionLogConfig
 from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE
 
 __all__ = [

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mildroute._jsonl import JsonlWriter, log_part, read_rows
+from mildroute.decision.days import start_of_day
+from mildroute.decision.settings import DecisionLogConfig
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.limits import start_of_day
 
 __all__ = [
     "DECISIONS",

@@ -1,26 +1,25 @@
-"""The loaded router: predictions for inputs while requests wait."""
+"""A stored router that predicts for one input at a time, at any of its operating points."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from mildroute._hashing import request_uniforms
-from mildroute.decision.batching import EncoderQueue
 from mildroute.decision.drift import DriftReference
+from mildroute.decision.prediction import Prediction, rank_experts
+from mildroute.decision.settings import EncoderConfig
+from mildroute.decision.text import truncate
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.fitting.targets import operating_point, without_looks
 from mildroute.fitting.text_router import TextRouter
-from mildroute.gateway.config import EncoderConfig, describe_target
 from mildroute.persistence.artifact import load_router, read_manifest
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.features import TopicFeatures
@@ -28,137 +27,42 @@ from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
-__all__ = ["ROWS_PER_TURN", "Prediction", "Predictor", "TooManyTargetsError"]
+__all__ = ["Predictor"]
 
-
-# What a router thinks of one input.
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A router's view of one input, before anything else is heeded.
-
-    It says the same as ``RoutedInput``, and the order of experts at each vertex of the operating
-    point as well: which expert can answer now may differ from vertex to
-    vertex, and with it the chance of each expert to be asked first.
-
-    Args:
-        posterior: Posterior over them; between two vertices the mean of theirs.
-        price_weight: How much error one dollar was worth, or none where the router knows no prices.
-        scores: Expected score of each, or none where the artifact cannot tell.
-        dollars: Expected dollars of each, or none.
-        is_out_of_distribution: Whether the input is unlike all that the router was trained on.
-        vertices: Probability of each vertex of the operating point, and the experts from best to
-            worst there; by default one vertex, which ranks by the posterior.
-        coin: A number from 0 to just below 1 that the request's id stands for; it decides between
-            the vertices.
-        default: Expert that stands in for inputs unlike the training data; empty if the artifact
-            knows none.
-        point: The operating point, or none where the router knows no prices.
-        row: Vector of the input, which a look needs again.
-    """
-
-    experts: tuple[str, ...]
-    posterior: tuple[float, ...]
-    price_weight: float | None = None
-    scores: tuple[float, ...] | None = None
-    dollars: tuple[float, ...] | None = None
-    is_out_of_distribution: bool = False
-    router: str = ""
-    vertices: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    coin: float = 0.0
-    default: str = ""
-    point: OperatingPoint | None = None
-    row: Any = None
-
-    @cached_property
-    def orders(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
-        """The vertices; at least one."""
-        return self.vertices or ((1.0, _order(self.experts, self.posterior)),)
-
-    @property
-    def drawn(self) -> int:
-        """Index of the vertex on which the coin falls."""
-        return 0 if self.coin < self.orders[0][0] else len(self.orders) - 1
-
-    @property
-    def ranking(self) -> tuple[str, ...]:
-        """Experts from best to worst at the vertex on which the coin falls."""
-        return self.orders[self.drawn][1]
-
-    @property
-    def expert(self) -> str:
-        """Who should answer, as the library says it."""
-        return self.default if self.is_out_of_distribution and self.default else self.ranking[0]
-
-    @property
-    def probabilities(self) -> tuple[float, ...]:
-        """Probability with which each is the one who should answer, before the coin."""
-        if self.is_out_of_distribution:
-            return tuple(float(name == self.expert) for name in self.experts)
-        found = dict.fromkeys(self.experts, 0.0)
-        for chance, order in self.orders:
-            found[order[0]] += chance
-        return tuple(found.values())
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the operating point sends every input to one expert."""
-        return self.point is not None and not self.point.uses_router
-
-
-def _order(experts: tuple[str, ...], posterior: tuple[float, ...]) -> tuple[str, ...]:
-    """From best to worst; of equals the last, as everywhere in the library."""
-    places = sorted(range(len(experts) - 1, -1, -1), key=lambda place: -posterior[place])
-    return tuple(experts[place] for place in places)
-
-
-# A stored router that predicts while requests wait.
-
-
+# Inputs on which a router is tried before it decides.
 _PROBES = ("", "What is 2 + 2?", "\U0001f600 " * 50)
-# Targets of clients whose points are remembered; the one that was not asked for longest goes first.
+# Maximum number of targets whose points are cached; the least recently used goes first.
 _MAX_TARGETS = 256
-# Targets that may wait for their points: each takes 10 to 40 ms of one thread, and a client can
-# make up as many as it likes.
-_MAX_WAITING_TARGETS = 8
-# Rows of one request that are decided, or recorded, before other requests get a turn: about a
-# millisecond.
-ROWS_PER_TURN = 8
-
-
-class TooManyTargetsError(MildrouteError):
-    """Too many new targets came at the same time."""
 
 
 class Predictor:
-    """One artifact, loaded and tried.
+    """A loaded router, tried on a few inputs.
 
     Args:
-        sha256: Digest of the artifact, as a pointer names it.
-        queue: Gives its vectors; by default its own encoder does.
+        router: A router over texts.
+        sha256: Digest of its artifact.
+        config: How texts are encoded; only ``max_chars`` matters here.
 
     Attributes:
-        digest: Its beginning, for logs and metrics.
-        default: For inputs that the router cannot judge: the best single expert of the training
-            data, or the first expert where the artifact does not know it.
-        has_prices: Whether it can decide at any price weight, quality or budget.
-        own: The operating point of the artifact, or none where it knows no prices.
-        n_experts: Number of its experts; the names behind them are looks of a cascade.
-        looks: Experts that each look asks first, by its name.
-        max_calls: Experts that are asked for one request at most.
-        without_looks: Decides requests that cannot wait for a look, by the same targets; itself
-            where there are no looks.
-        logprob_experts: Those whose log-probabilities it has learned from, and looks at.
-        look_characters: Characters of an answer that a look sees, or none for all.
-        folder: Of the artifact, or none if it was not read from one.
-        method: How it decides, in the words of the artifact.
+        digest: The first 16 digits of the artifact's digest, for logs and metrics.
+        experts: Names of the experts, followed by those of a cascade's first stages.
+        n_experts: Number of experts; the names behind them are stages.
+        default: Expert for inputs that the router cannot judge: the best single expert of the
+            training data, or the first expert if the artifact does not know it.
+        has_prices: Whether the router can decide at any price weight, quality or budget.
+        own: The artifact's operating point; ``None`` if the router knows no prices.
+        looks: Experts that each first stage of a cascade asks, by the name of the stage.
+        max_calls: Maximum number of experts that are asked for one request.
+        logprob_experts: Experts whose log-probabilities the cascade has learned from.
+        look_characters: Number of leading characters of an answer that a cascade reads; ``None``
+            means all of it.
+        folder: Folder of the artifact; ``None`` if it was not read from one.
+        method: Name of the method, as the artifact has it.
     """
 
-    def __init__(
-        self, router: Any, sha256: str, config: EncoderConfig, queue: EncoderQueue | None = None
-    ) -> None:
+    def __init__(self, router: Any, sha256: str, config: EncoderConfig | None = None) -> None:
         self._router = router
+        self._config = config or EncoderConfig()
         self.folder: Path | None = None
         self.method = type(getattr(router, "router_", router)).__name__
         self.sha256 = sha256
@@ -180,42 +84,49 @@ class Predictor:
         self.has_prices = self._frontier is not None
         self.own = self._own_point()
         self._pinned: dict[Target, OperatingPoint] = {}
-        # A point, or why there is none.
+        # A point, or the reason why there is none.
         self._points: OrderedDict[Target, OperatingPoint | str] = OrderedDict()
-        self._pending: dict[Target, asyncio.Future[OperatingPoint | str]] = {}
-        self._resolver = ThreadPoolExecutor(1, thread_name_prefix="mildroute-targets")
         self._defaults: dict[float | None, str] = {}
         self.default = self.default_at(None if self.own is None else self.own.price_weight)
-        self.queue = EncoderQueue(self._encode, config) if queue is None else queue
-        self.without_looks = (
-            Predictor(without_looks(router), sha256, config, self.queue) if self.looks else self
-        )
 
     @classmethod
     def load(
         cls,
         folder: str | os.PathLike[str],
-        config: EncoderConfig,
+        config: EncoderConfig | None = None,
         sha256: str | None = None,
-    ) -> Predictor:
+    ) -> Self:
         """Read an artifact and try it on a few inputs.
 
-        An ArtifactError says why it cannot serve, or that it is not the one of this digest.
+        Raises:
+            ArtifactError: The artifact cannot decide on texts, or its digest is another one.
         """
         manifest = read_manifest(folder)
         sha256 = sha256 or str(manifest["sha256"])
         router: Any = load_router(folder, digest=sha256)
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
             raise ArtifactError(
-                f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with"
+                f"decisions need a router over texts, got a {type(router).__name__}; fit one with"
                 " mildroute fit."
             )
-        _take_one_thread(router)
+        _use_one_thread(router)
         predictor = cls(router, sha256, config)
         predictor.folder = Path(folder)
         predictor.method = str(manifest.get("selection") or predictor.method)
-        _take_precision(router, predictor.probe())
+        _match_precision(router, predictor.probe())
         return predictor
+
+    @cached_property
+    def without_looks(self) -> Self:
+        """The predictor that decides at the same targets without reading answers.
+
+        It is the predictor itself if the router is no cascade.
+        """
+        return self._sibling(without_looks(self._router)) if self.looks else self
+
+    def _sibling(self, router: Any) -> Self:
+        """Return a predictor of another router with the same digest and encoder."""
+        return type(self)(router, self.sha256, self._config)
 
     def probe(self) -> Any:
         """Decide on a few inputs; refuse the artifact if that fails or gives no probabilities.
@@ -224,14 +135,16 @@ class Predictor:
             The dtype of its vectors.
         """
         try:
-            rows = self.queue.compute(list(_PROBES))
-            predictions = [self._predict_row(row, self.own, "") for row in rows]
-            self._try_looks(predictions[0].row)
-        except Exception as broken:
+            rows = self.encode(list(_PROBES))
+            predictions = [self.predict_row(row, self.own, "") for row in rows]
+            if self.looks:
+                self._try_looks(predictions[0].row)
+                self.without_looks.predict_row(predictions[0].row, self.own, "")
+        except Exception as error:
             self.close()
             raise ArtifactError(
-                f"an artifact must be able to decide, got: {broken}; fit it again."
-            ) from broken
+                f"an artifact must be able to decide, got: {error}; fit it again."
+            ) from error
         sums = [sum(prediction.posterior) for prediction in predictions]
         if not np.allclose(sums, 1.0, atol=1e-6):
             self.close()
@@ -239,166 +152,52 @@ class Predictor:
         return getattr(rows, "dtype", None)
 
     def _try_looks(self, row: Any) -> None:
-        """Let every stage decide; each continues with earlier ones, so that a request ends."""
+        """Let every stage decide; each must continue with earlier ones, so that a request ends."""
         stages = [] if self._cascade is None else self._cascade.stages_
-        for place, stage in enumerate(stages):
-            self.step(place, row, dict.fromkeys(self.asked(place), "A"), {})
-            if any(then >= place for then in stage["then"]):
-                raise ArtifactError(f"stage {place} must continue with earlier ones only")
+        for index, stage in enumerate(stages):
+            self.step(index, row, dict.fromkeys(self.asked(index), "A"), {})
+            if any(then >= index for then in stage["then"]):
+                raise ArtifactError(f"stage {index} must continue with earlier ones only")
 
-    async def predict(
-        self, text: str, point: OperatingPoint | None, request_id: str
-    ) -> Prediction | None:
-        """What the router thinks of an input at an operating point.
+    def encode(self, texts: list[str]) -> Any:
+        """Return a row for each text.
 
-        None if it could not be had in time.
-
-        Args:
-            text: The input.
-            point: From :meth:`point`.
-            request_id: Seeds the coin between two vertices: the client's id of the request, or the
-                text itself.
+        The row is its vector, or its posterior if the router reads texts itself.
         """
-        row = await self.queue.encode(text)
-        return None if row is None else self._predict_row(row, point, request_id)
-
-    async def predict_batch(
-        self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]
-    ) -> list[Prediction | None]:
-        """Opinions on many inputs, however long it takes.
-
-        None for an input whose vector cannot be had.
-        """
-        rows = await self.queue.encode_batch(texts)
-        found: list[Prediction | None] = []
-        for place, (row, request_id) in enumerate(zip(rows, request_ids, strict=True), 1):
-            found.append(None if row is None else self._predict_row(row, point, request_id))
-            if place % ROWS_PER_TURN == 0:
-                # 1,000 rows in one go kept all other clients waiting for a quarter of a second.
-                await asyncio.sleep(0)
-        return found
-
-    def stage_of(self, look: str) -> int:
-        """The stage that a look begins with."""
-        place = self.experts.index(look) - self.n_experts
-        return self._cascade.looks_[place]  # type: ignore[union-attr]
-
-    def second_call_rate(self, look: str) -> float:
-        """Share of held-out rows on which a look asked for more than its first answers."""
-        stage = self._cascade.stages_[self.stage_of(look)]  # type: ignore[union-attr]
-        return float(stage["second_call_rate"])
-
-    def asked(self, stage: int) -> tuple[str, ...]:
-        """Experts whose answers a stage looks at."""
-        asked = self._cascade.stages_[stage]["ask"]  # type: ignore[union-attr]
-        return tuple([self.experts[place] for place in asked])
-
-    def step(
-        self,
-        stage: int,
-        row: Any,
-        answers: Mapping[str, str],
-        logprobs: Mapping[str, float | None],
-    ) -> str | int:
-        """What to do after a stage's answers have come, as the library does it.
-
-        The expert whose answer is returned, and that is called if it has not been, or the stage to
-        continue with.
-
-        Args:
-            stage: From :meth:`stage_of`, or from here.
-            row: Vector of the input, of the prediction.
-            answers: Texts, by expert.
-            logprobs: Mean log-probabilities of their tokens, as far as they are known.
-        """
-        names = self.experts[: self.n_experts]
-        texts = [[answers[name]] if name in answers else None for name in names]
-        known = [logprobs.get(name) for name in names]
-        seen = self._router.see(texts, [None if value is None else [value] for value in known])
-        vector = row if row.ndim == 2 else row[None, :]
-        found = int(self._cascade.step(stage, vector, seen)[0])  # type: ignore[union-attr]
-        return self.experts[found] if found < self.n_experts else found - self.n_experts
-
-    async def point(self, target: Target | None) -> OperatingPoint | None:
-        """The operating point that a target asks for, found once and remembered.
-
-        None where the router knows no prices.
-
-        Raises:
-            ArgumentError: The router knows no prices, or the target cannot be reached.
-            TooManyTargetsError: Too many new targets wait already.
-        """
-        if target is None:
-            return self.own
-        found: OperatingPoint | str | None = self._pinned.get(target) or self._points.get(target)
-        if found is None:
-            found = await self._resolve_async(target)
-        elif target in self._points:
-            self._points.move_to_end(target)
-        if isinstance(found, str):
-            raise ArgumentError(found)
-        return found
-
-    def pin(self, target: Target) -> OperatingPoint:
-        """Find the point of a target and never forget it.
-
-        For presets, which must not wait behind what clients make up.
-        """
-        if self.without_looks is not self:
-            self.without_looks.pin(target)
-        found = self._resolve(target)
-        if isinstance(found, str):
-            raise ArgumentError(found)
-        self._pinned[target] = found
-        return found
-
-    @property
-    def reference(self) -> DriftReference | None:
-        """What held-out decisions looked like when the router was fitted.
-
-        It is none where the artifact does not know.
-        """
-        found = self._outcome_model
-        if found is None or found.shares_ is None or found.confidence_counts_ is None:
-            return None
-        counts = found.confidence_counts_
-        return DriftReference(
-            found.shares_.tolist(),
-            counts.tolist(),
-            float(counts.sum()),
-            None if self.own is None else self.own.vertices,
-        )
-
-    def close(self) -> None:
-        """Let the threads end."""
-        self.queue.close()
-        for each in {self, self.without_looks}:
-            each._resolver.shutdown(wait=False, cancel_futures=True)
-
-    def _encode(self, texts: list[str]) -> Any:
-        """A row for each text: its vector, or its posterior where a router reads texts itself."""
         if self._inner is None:
             return np.asarray(self._router.predict_proba(texts))
         return self._router.encoder_.transform(texts)
 
-    def _predict_row(self, row: Any, point: OperatingPoint | None, request_id: str) -> Prediction:
-        """The same as ``TextRouter.explain_vectors`` at one row, and a quarter faster.
+    def predict(self, text: str, point: OperatingPoint | None, coin_key: str) -> Prediction:
+        """Return the router's view of an input at an operating point.
 
-        No objects but this one, and plain numbers early.
+        Args:
+            text: The input.
+            point: From :meth:`point`.
+            coin_key: Seeds the coin between two vertices: the request's id, or the text itself.
+        """
+        (row,) = self.encode([truncate(text, self._config.max_chars)])
+        return self.predict_row(row, point, coin_key)
+
+    def predict_row(self, row: Any, point: OperatingPoint | None, coin_key: str) -> Prediction:
+        """Return the router's view of an encoded input.
+
+        The result is that of ``TextRouter.explain_vectors`` for one row, a quarter faster, because
+        it makes no other objects and turns arrays into plain numbers early.
         """
         vector = row if row.ndim == 2 else row[None, :]
         ends = self._ends(vector, point)
-        vertices = tuple([(chance, self._order(posterior)) for chance, posterior in ends])
+        vertices = tuple([(chance, rank_experts(self.experts, each)) for chance, each in ends])
         posterior = ends[0][1] if len(ends) == 1 else _mean(ends)
         scores, dollars, is_out_of_distribution = None, None, False
         if self._outcome_model is not None:
             expected, paid = self._outcome_model.expected(vector)
-            # It knows the looks, too, where a cascade decides without them.
+            # The model knows a cascade's stages, too, even if it decides without them.
             count = len(self.experts)
             scores = tuple(expected[0, :count].tolist())
             dollars = None if paid is None else tuple(paid[0, :count].tolist())
             is_out_of_distribution = bool(self._outcome_model.is_out_of_distribution(vector)[0])
-        coin = float(request_uniforms((request_id,), self._seed)[0]) if len(ends) > 1 else 0.0
+        coin = float(request_uniforms((coin_key,), self._seed)[0]) if len(ends) > 1 else 0.0
         weight = None if point is None else point.price_weight
         return Prediction(
             self.experts,
@@ -416,7 +215,7 @@ class Predictor:
         )
 
     def _ends(self, vector: Any, point: OperatingPoint | None) -> list[tuple[float, list[float]]]:
-        """Probability of each vertex, and the posterior that decides there."""
+        """Return the probability of each vertex, and the posterior that decides there."""
         if self._inner is None:
             return [(1.0, vector[0].tolist())]
         if self._frontier is None or point is None:
@@ -426,38 +225,99 @@ class Predictor:
             for chance, posterior in self._frontier.vertex_posteriors(vector, point)
         ]
 
-    def _order(self, posterior: list[float]) -> tuple[str, ...]:
-        """Names from best to worst; of equals the last, as everywhere in the library."""
-        lowest = [-value for value in posterior]
-        names = self.experts
-        return tuple(
-            [
-                names[place]
-                for place in sorted(range(len(lowest) - 1, -1, -1), key=lowest.__getitem__)
-            ]
-        )
+    def stage_of(self, look: str) -> int:
+        """Return the stage that a cascade's first stage of this name is."""
+        index = self.experts.index(look) - self.n_experts
+        return self._cascade.looks_[index]  # type: ignore[union-attr]
 
-    def _own_point(self) -> OperatingPoint | None:
-        if self._frontier is None:
-            return None
-        return self._frontier.operating_point or self._at(float(self._frontier.price_weight))
+    def second_call_rate(self, look: str) -> float:
+        """Return the share of held-out rows on which a stage asked for more than its answers."""
+        stage = self._cascade.stages_[self.stage_of(look)]  # type: ignore[union-attr]
+        return float(stage["second_call_rate"])
 
-    def _at(self, price_weight: float) -> OperatingPoint:
-        """The point of a price weight without its intervals.
+    def asked(self, stage: int) -> tuple[str, ...]:
+        """Return the experts whose answers a stage reads."""
+        asked = self._cascade.stages_[stage]["ask"]  # type: ignore[union-attr]
+        return tuple([self.experts[index] for index in asked])
 
-        Those take milliseconds, off the request path.
+    def step(
+        self,
+        stage: int,
+        row: Any,
+        answers: Mapping[str, str],
+        logprobs: Mapping[str, float | None],
+    ) -> str | int:
+        """Return what follows after a stage's answers, as the library decides it.
+
+        Args:
+            stage: From :meth:`stage_of`, or from an earlier step.
+            row: Vector of the input, from the prediction.
+            answers: Text of each answer, by expert.
+            logprobs: Mean log-probability of each answer's tokens, as far as it is known.
+
+        Returns:
+            The expert whose answer to return, which is called if it has not been; or the stage to
+            continue with.
         """
-        curve = self._frontier.curve  # type: ignore[union-attr]
-        nearest = int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin())
-        return replace(
-            OperatingPoint.at_weight(price_weight, len(self.experts)),
-            score=float(1 - curve.errors[nearest]),
-            dollars_per_1000=float(1000 * curve.dollars[nearest]),
-            shares=tuple(curve.shares[nearest].tolist()),
-        )
+        names = self.experts[: self.n_experts]
+        texts = [[answers[name]] if name in answers else None for name in names]
+        means = [logprobs.get(name) for name in names]
+        seen = self._router.see(texts, [None if value is None else [value] for value in means])
+        vector = row if row.ndim == 2 else row[None, :]
+        index = int(self._cascade.step(stage, vector, seen)[0])  # type: ignore[union-attr]
+        return self.experts[index] if index < self.n_experts else index - self.n_experts
+
+    def point(self, target: Target | None) -> OperatingPoint | None:
+        """Return the operating point of a target, which is computed once and cached.
+
+        Returns:
+            The point; ``None`` if the router knows no prices.
+
+        Raises:
+            ArgumentError: The router knows no prices, or the target cannot be reached.
+        """
+        if target is None:
+            return self.own
+        result = self._cached_point(target)
+        if result is None:
+            result = self._resolve(target)
+            self._cache_point(target, result)
+        if isinstance(result, str):
+            raise ArgumentError(result)
+        return result
+
+    def pin(self, target: Target) -> OperatingPoint:
+        """Compute the point of a target and keep it, however many others are asked for.
+
+        Presets are pinned, so that they never wait behind targets that clients make up.
+        """
+        if self.without_looks is not self:
+            self.without_looks.pin(target)
+        result = self._resolve(target)
+        if isinstance(result, str):
+            raise ArgumentError(result)
+        self._pinned[target] = result
+        return result
+
+    def _cached_point(self, target: Target) -> OperatingPoint | str | None:
+        """Return a point that is in memory, or the reason why there is none."""
+        pinned = self._pinned.get(target)
+        if pinned is not None or target not in self._points:
+            return pinned
+        self._points.move_to_end(target)
+        return self._points[target]
+
+    def _cache_point(self, target: Target, result: OperatingPoint | str) -> None:
+        # A price weight is not cached: it costs microseconds, and would push out qualities and
+        # budgets, which cost milliseconds.
+        if target.kind == "price weight":
+            return
+        self._points[target] = result
+        if len(self._points) > _MAX_TARGETS:
+            self._points.popitem(last=False)
 
     def _resolve(self, target: Target) -> OperatingPoint | str:
-        """The point, or why there is none."""
+        """Compute the point of a target, or the reason why there is none."""
         if self._frontier is None:
             return (
                 f"this router knows no prices, so it takes no {target.kind}; fit it on a table with"
@@ -470,63 +330,62 @@ class Predictor:
         except MildrouteError as error:
             return str(error)
 
-    async def _resolve_async(self, target: Target) -> OperatingPoint | str:
-        """The same, off the event loop and one at a time where it takes long."""
-        if self._frontier is None or target.kind == "price weight":
-            # Not remembered: these cost microseconds, and would push out the qualities and budgets
-            # that cost milliseconds.
-            return self._resolve(target)
-        future = self._pending.get(target)
-        if future is None:
-            if len(self._pending) >= _MAX_WAITING_TARGETS:
-                raise TooManyTargetsError(
-                    f"at most {_MAX_WAITING_TARGETS} new targets are looked up at a time, got"
-                    f" {describe_target(target)} in addition; retry later, or ask for a preset."
-                )
-            future = asyncio.get_running_loop().run_in_executor(
-                self._resolver, self._resolve, target
-            )
-            self._pending[target] = future
-            future.add_done_callback(lambda done: self._deliver(target, done))
-        # A request that is canceled must not take the point from others that wait for it.
-        return await asyncio.shield(future)
+    def _own_point(self) -> OperatingPoint | None:
+        if self._frontier is None:
+            return None
+        return self._frontier.operating_point or self._at(float(self._frontier.price_weight))
 
-    def _deliver(self, target: Target, done: asyncio.Future[OperatingPoint | str]) -> None:
-        del self._pending[target]
-        if not done.cancelled() and done.exception() is None:
-            self._remember(target, done.result())
-
-    def _remember(self, target: Target, found: OperatingPoint | str) -> OperatingPoint | str:
-        self._points[target] = found
-        if len(self._points) > _MAX_TARGETS:
-            self._points.popitem(last=False)
-        return found
+    def _at(self, price_weight: float) -> OperatingPoint:
+        """Return the point of a price weight without its intervals, which take milliseconds."""
+        curve = self._frontier.curve  # type: ignore[union-attr]
+        nearest = int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin())
+        return replace(
+            OperatingPoint.at_weight(price_weight, len(self.experts)),
+            score=float(1 - curve.errors[nearest]),
+            dollars_per_1000=float(1000 * curve.dollars[nearest]),
+            shares=tuple(curve.shares[nearest].tolist()),
+        )
 
     def default_at(self, price_weight: float | None) -> str:
-        """The best single expert at a price weight."""
-        found = self._defaults.get(price_weight)
-        if found is None:
-            found = self.experts[
-                (
-                    0
-                    if self._outcome_model is None
-                    else int(self._outcome_model.best_single(price_weight or 0.0, self.n_experts))
-                )
-            ]
-            if len(self._defaults) < _MAX_TARGETS:
-                self._defaults[price_weight] = found
-        return found
+        """Return the best single expert at a price weight."""
+        expert = self._defaults.get(price_weight)
+        if expert is not None:
+            return expert
+        index = 0
+        if self._outcome_model is not None:
+            index = int(self._outcome_model.best_single(price_weight or 0.0, self.n_experts))
+        expert = self.experts[index]
+        if len(self._defaults) < _MAX_TARGETS:
+            self._defaults[price_weight] = expert
+        return expert
+
+    @property
+    def reference(self) -> DriftReference | None:
+        """The router's choices on held-out rows; ``None`` if the artifact lacks them."""
+        model = self._outcome_model
+        if model is None or model.shares_ is None or model.confidence_counts_ is None:
+            return None
+        counts = model.confidence_counts_
+        return DriftReference(
+            model.shares_.tolist(),
+            counts.tolist(),
+            float(counts.sum()),
+            None if self.own is None else self.own.vertices,
+        )
+
+    def close(self) -> None:
+        """Release what the predictor holds."""
 
 
-def _mean(ends: list[tuple[float, list[float]]]) -> list[float]:
+def _mean(ends: Sequence[tuple[float, list[float]]]) -> list[float]:
     (first, one), (second, other) = ends
     return [first * a + second * b for a, b in zip(one, other, strict=True)]
 
 
-def _take_precision(router: Any, precision: Any) -> None:
-    """Topics in the precision of the vectors.
+def _match_precision(router: Any, precision: Any) -> None:
+    """Store topics in the precision of the vectors.
 
-    They are converted for each call otherwise, 14 of 128 microseconds of a decision.
+    Otherwise each call converts them, which takes 14 of the 128 microseconds of a decision.
     """
     if not isinstance(router, TextRouter):
         return
@@ -536,10 +395,10 @@ def _take_precision(router: Any, precision: Any) -> None:
             topics.weights_ = topics.weights_.astype(np.float32)
 
 
-def _take_one_thread(estimator: Any) -> None:
-    """One thread a run: requests are many, and the queue has threads of its own."""
+def _use_one_thread(estimator: Any) -> None:
+    """Let each call use one thread: there are many requests, and the queue has its own threads."""
     if "threads" in estimator.get_params(deep=False):
         estimator.set_params(threads=1)
     inner = getattr(estimator, "encoder_", None)
     for part in getattr(estimator, "encoders_", [] if inner is None else [inner]):
-        _take_one_thread(part)
+        _use_one_thread(part)

@@ -14,10 +14,12 @@ from typing import Any
 
 from mildroute import __version__
 from mildroute._yaml import read_document
-from mildroute.decision.decider import Decider, ExplorationBudget, SessionAffinity
+from mildroute.decision.affinity import SessionAffinity
+from mildroute.decision.decider import Decider
+from mildroute.decision.exploration import ExplorationBudget
 from mildroute.decision.feedback import FeedbackLog
 from mildroute.decision.log import DecisionLog
-from mildroute.decision.reload import PredictorManager, Reloader
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
@@ -44,6 +46,8 @@ from mildroute.gateway.limits import Limits, LocalLimits
 from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.gateway.observability.tracing import Tracing
+from mildroute.gateway.reload import Reloader
+from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.sampling import Sampler
 from mildroute.gateway.upstream.failover import Failover
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices
@@ -335,19 +339,14 @@ class Gateway:
         handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
         return handlers
 
-    def _build_decider(self, affinity: SessionAffinity) -> Decider:
+    def _build_decider(self, affinity: SessionAffinity) -> RequestDecider:
         services, routing = self.services, self.services.config.routing
         exploration = ExplorationBudget(routing.exploration, services.now)
         services.metrics.watch(exploration=lambda: exploration.left)
-        return Decider(
-            services.manager,
-            self.pool,
-            affinity,
-            routing,
-            shadow=services.shadow,
-            random=services.random,
-            exploration=exploration,
+        decider = Decider(
+            None, routing, affinity=affinity, exploration=exploration, random=services.random
         )
+        return RequestDecider(decider, services.manager, self.pool, routing, shadow=services.shadow)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -331,10 +331,6 @@ class GatewayConfig:
     shadow_router: Path | None = None
     """Folder of a second router whose choices are only logged."""
 
-    router_public_keys: Path | None = None
-    """PEM file with one or more Ed25519 public keys; a router, canary or shadow router without a
-    signature by one of them is rejected. Without this file, no signature is needed."""
-
     baseline: Text | None = None
     """Expert that savings are measured against; defaults to the one that experts.yaml names, or the
     most expensive."""

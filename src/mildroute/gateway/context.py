@@ -12,10 +12,9 @@ from collections.abc import Callable
 from time import perf_counter
 from urllib.parse import quote
 
-from mildroute.decision.decider import RoutingResult
+from mildroute.decision.decision import Decision
 from mildroute.decision.feedback import DecisionIds
 from mildroute.decision.log import DecisionLog, DecisionRecord
-from mildroute.decision.policy import Decision
 from mildroute.gateway.config import describe_target
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import CLIENT_CLOSED_REQUEST
@@ -25,6 +24,7 @@ from mildroute.gateway.limits import Reservation
 from mildroute.gateway.observability.logs import LogThrottle, log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import RequestSpan, Tracing
+from mildroute.gateway.routing.decider import RoutingResult
 from mildroute.gateway.upstream.failover import AttemptLog
 from mildroute.gateway.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
 
@@ -224,8 +224,8 @@ class RequestContext:
         self, baseline: UpstreamExpert | None, shadow: str, *, log_prompts: bool = False
     ) -> DecisionRecord:
         """The record of a request that has ended."""
-        routing, parsed = self.routing, self.parsed
-        prediction, decision = routing.prediction, routing.decision
+        parsed, decision = self.parsed, self.decision
+        prediction = decision.prediction
         ended = perf_counter()
         selected = decision.selected
         baseline_cost = (
@@ -239,14 +239,14 @@ class RequestContext:
             key=self.client.name,
             path=parsed.called_path,
             model=parsed.model,
-            router=routing.router,
-            experts=routing.experts,
+            router=decision.router,
+            experts=decision.experts,
             posterior=() if prediction is None else prediction.posterior,
             price_weight=None if prediction is None else prediction.price_weight,
             reason=decision.reason,
             selected=selected,
-            propensity=decision.propensities.get(selected, 0.0),
-            propensities=tuple(decision.propensities.get(name, 0.0) for name in routing.experts),
+            propensity=decision.propensity,
+            propensities=tuple(decision.propensities.get(name, 0.0) for name in decision.experts),
             served_by=self.served_by,
             attempts=tuple([call.entry() for call in self.attempts.calls]),
             status=self.status,
@@ -261,8 +261,8 @@ class RequestContext:
             shadow=shadow,
             text=parsed.text if log_prompts else None,
             request_id=self.request_id,
-            target="" if routing.target is None else describe_target(routing.target),
-            first_choice=routing.first_choice,
+            target=describe_target(decision.target),
+            first_choice=decision.first_choice,
             trace_id=self.trace_id,
             look=decision.look,
         )
@@ -330,7 +330,8 @@ class RequestRecorder:
         """A request was decided."""
         context.routing = routing
         context.decided = perf_counter()
-        decision, prediction = routing.decision, routing.prediction
+        decision = routing.decision
+        prediction = decision.prediction
         self._metrics.record_decision(
             decision.expert, decision.reason, context.decided - context.arrived
         )

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from mildroute._files import without_credentials
+from mildroute.decision.async_predictor import AsyncPredictor
 from mildroute.decision.drift import Drift
 from mildroute.decision.feedback import FeedbackLog
 from mildroute.decision.log import DecisionLog, dollars_of_today
-from mildroute.decision.predictor import Predictor
 from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArtifactError
 from mildroute.experts.config import ExpertFile, read_experts
@@ -42,8 +42,8 @@ def load_gateway(
     What is wrong with any of it is said here, before a port is opened.
 
     Args:
-        router: Folder of the artifact, or the URL of a pointer to one in object storage. While
-            there is none, requests are passed to the default expert.
+        router: Folder or URL of the artifact. While there is none, requests are passed to the
+            default expert.
         experts: The file of experts.
         config: How the gateway behaves.
         traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
@@ -68,7 +68,7 @@ def load_gateway(
     if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
         log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
     sampler = load_sampler(config, file, metrics)
-    metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
+    metrics.watch(queue=lambda: manager.waiting)
     shadow = _shadow(config, names)
     folder = config.log.folder
     key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
@@ -104,12 +104,17 @@ def _manager(
 ) -> PredictorManager:
     """Holds the router that decides."""
 
-    def on_change(predictor: Predictor) -> None:
+    def on_change(predictor: AsyncPredictor) -> None:
         metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
 
-    keys = config.router_public_keys
     return PredictorManager(
-        router, config.encoder, names, on_change, _targets(config), metrics, keys
+        router,
+        config.encoder,
+        names,
+        on_change,
+        _targets(config),
+        lambda is_loaded: metrics.record_reload("router", is_loaded=is_loaded),
+        metrics.record_batch,
     )
 
 
@@ -118,8 +123,7 @@ def _shadow(config: GatewayConfig, names: frozenset[str]) -> PredictorManager | 
     folder = config.shadow_router
     if folder is None:
         return None
-    keys = config.router_public_keys
-    manager = PredictorManager(folder, config.encoder, names, public_keys=keys)
+    manager = PredictorManager(folder, config.encoder, names)
     if manager.load() is None:
         raise ArtifactError(
             f"shadow_router must be the folder of a router, got nothing at {folder}; fit one, or"
@@ -156,11 +160,6 @@ def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics)
     if folder is None or not key_store.has_budgets:
         return LocalLimits()
     return LocalLimits(dollars_of_today(folder, time.time()))
-
-
-def _canary_share(manager: PredictorManager) -> dict[str, float]:
-    canary = manager.canary
-    return {} if canary is None else {canary.predictor.digest: canary.share}
 
 
 def _targets(config: GatewayConfig) -> dict[str, Target]:

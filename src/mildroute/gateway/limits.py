@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mildroute.decision.days import DAY, ROUNDING, start_of_day
 from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.gateway.config import StoreConfig
 from mildroute.gateway.keys import APIClient
@@ -27,32 +28,21 @@ if TYPE_CHECKING:
     from redis.asyncio.connection import Connection
 
 __all__ = [
-    "DAY",
-    "ROUNDING",
     "LimitExceeded",
     "Limits",
     "LocalLimits",
     "RedisLimits",
     "Reservation",
-    "start_of_day",
 ]
 
 
 _LOG = logging.getLogger(__name__)
 # Seconds.
-DAY = 86_400.0
 _MINUTE = 60.0
 # A key may make the requests of so many seconds at once.
 _BURST_SECONDS = 10.0
-# By how much sums of dollars may be off after a day of additions.
-ROUNDING = 1e-9
 # Rounding of clocks: who waits for the time that a refusal names is served.
 _GRACE = 1e-6
-
-
-def start_of_day(now: float) -> float:
-    """Return the midnight of UTC before a time, both in seconds since 1970."""
-    return now // DAY * DAY
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mildroute._files import atomic_write, file_lock
+from mildroute.decision.days import ROUNDING, start_of_day
 from mildroute.decision.feedback import SampleLog, has_enough_samples
+from mildroute.decision.prompt import text_of
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Expert, Query
 from mildroute.experts.completion import answer_text
@@ -28,9 +30,7 @@ from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestContext
 from mildroute.gateway.http.body import LARGE_BODY, ParsedRequest, parse_request
-from mildroute.gateway.http.prompt import text_of
 from mildroute.gateway.http.request import Request, forward_request_headers
-from mildroute.gateway.limits import ROUNDING, start_of_day
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream._http1 import UpstreamError

@@ -26,18 +26,26 @@ from typing import Any, Protocol
 
 import httpx
 
-from mildroute.decision.predictor import Predictor
+from mildroute.decision.async_decider import AsyncDecider
+from mildroute.decision.async_predictor import AsyncPredictor
+from mildroute.decision.decider import Decider
+from mildroute.decision.prompt import prompt_of_messages
+from mildroute.decision.request import DecisionRequest, ExpertStatus
+from mildroute.decision.settings import EncoderConfig, RoutingConfig
+from mildroute.decision.targets import parse_target
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import validate_base_url
-from mildroute.gateway.config import EncoderConfig, parse_target
-from mildroute.gateway.http.prompt import prompt_of_messages
 from mildroute.routers.frontier.target import Target
 
 __all__ = ["MildroutePlugin", "RouteClient", "RoutingContext"]
 
 
 _LOG = logging.getLogger("mildroute.route_client")
+_SIGNAL = "mildroute"
+_SIGNALS = "routing_plugin_signals"
+# Reasons of decisions that the router did not make.
+_UNJUDGED = ("router_timeout", "out_of_distribution")
 
 
 class RouteClient:
@@ -116,13 +124,6 @@ def _ranking(answer: httpx.Response) -> tuple[str, ...] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-# The hook.
-
-
-_SIGNAL = "mildroute"
-_SIGNALS = "routing_plugin_signals"
-
-
 class RoutingContext(Protocol):
     """What LiteLLM hands to a plug-in, as far as it is used here.
 
@@ -145,29 +146,37 @@ class _Tried(tuple[str, ...]):
     left: list[str]
 
 
-class _Judge(Protocol):
-    """Who ranks experts, here or elsewhere."""
+class _Ranker(Protocol):
+    """Ranks experts, in this process or elsewhere."""
 
     async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None: ...
 
     async def close(self) -> None: ...
 
 
-class _Local:
-    """An artifact in this process."""
+class _LocalRanker:
+    """Decides in this process, as every door does.
 
-    def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
+    Args:
+        predictor: The router.
+        default: Expert for requests that the router cannot judge, or ``None`` for its own.
+    """
+
+    def __init__(self, predictor: AsyncPredictor, default: str | None) -> None:
+        self.predictor = predictor
+        names = predictor.experts[: predictor.n_experts]
+        self._statuses = {name: ExpertStatus() for name in names}
+        self._decider = AsyncDecider(Decider(predictor, RoutingConfig(default=default)), self)
 
     async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None:
-        # The text stands for the request's id, so that a retry has the order of the first try.
-        prediction = await self._predictor.predict(text, await self._predictor.point(target), text)
-        return (
-            None if prediction is None or prediction.is_out_of_distribution else prediction.ranking
+        # The text seeds the coin, so that a retry has the order of the first try.
+        decision, _ = await self._decider.decide(
+            DecisionRequest(text, target), lambda: self._statuses
         )
+        return None if decision.reason in _UNJUDGED else decision.order
 
     async def close(self) -> None:
-        self._predictor.close()
+        self.predictor.close()
 
 
 class MildroutePlugin:
@@ -226,16 +235,17 @@ class MildroutePlugin:
     ) -> None:
         self._target = _target(price_weight=price_weight, quality=quality, budget=budget)
         self._models, self._default = models, default
-        self._judge: _Judge
+        self._ranker: _Ranker
         # Made here and not at the first request: a proxy with a broken artifact must not start.
         if isinstance(router, str) and router.startswith(("http://", "https://")):
-            self._judge = RouteClient(router, seconds=seconds, key_env=key_env)
+            self._ranker = RouteClient(router, seconds=seconds, key_env=key_env)
         else:
-            predictor = Predictor.load(router, EncoderConfig(timeout=seconds))
+            predictor = AsyncPredictor.load(router, EncoderConfig(timeout=seconds))
             if self._target is not None:
                 predictor.pin(self._target)
             _check_names(predictor.experts, models, default)
-            self._judge, self._default = _Local(predictor), default or predictor.default
+            self._ranker = _LocalRanker(predictor, default)
+            self._default = default or predictor.default
 
     async def run(self, context: Any) -> Any:
         """Narrow the candidates of a request; called by LiteLLM before it chooses a deployment.
@@ -249,7 +259,7 @@ class MildroutePlugin:
         ordered: list[str] = []
         if len(set(candidates)) > 1:
             text = prompt_of_messages(context.structured_messages).text
-            ranking = await self._judge.ranking(text, self._target) if text else None
+            ranking = await self._ranker.ranking(text, self._target) if text else None
             ordered = self._in_order(ranking, candidates)
         if ordered:
             first = next((model for model in ordered if model not in tried), ordered[0])
@@ -270,7 +280,7 @@ class MildroutePlugin:
 
     async def close(self) -> None:
         """Let threads and connections go."""
-        await self._judge.close()
+        await self._ranker.close()
 
     def _in_order(self, ranking: Sequence[str] | None, candidates: Sequence[str]) -> list[str]:
         """Models from best to worst, those that are no expert's last.

@@ -30,7 +30,7 @@ from mildroute.persistence.weights import describe, tensors_from_bytes, tensors_
 __all__ = [
     "CARD",
     "MANIFEST",
-    "SIGNATURE",
+    "MAX_MANIFEST",
     "WEIGHTS",
     "Router",
     "check_replaceable",
@@ -42,9 +42,8 @@ __all__ = [
 MANIFEST = "router.json"
 WEIGHTS = "weights.safetensors"
 CARD = "CARD.md"
-# Written by mildroute.persistence.remote.
-SIGNATURE = "router.json.sig"
-_LARGEST_MANIFEST = 64 << 20
+# Bytes.
+MAX_MANIFEST = 64 << 20
 # Fitted attribute in which every encoder and router keeps an exported model.
 
 
@@ -125,7 +124,7 @@ def save_router(
     write_folder(
         target,
         {
-            MANIFEST: manifest_to_bytes(manifest, limit=_LARGEST_MANIFEST),
+            MANIFEST: manifest_to_bytes(manifest, limit=MAX_MANIFEST),
             WEIGHTS: weights,
             CARD: text,
         },
@@ -143,11 +142,11 @@ def load_router(
 
     Nothing from the folder is executed, and no module that it names is imported: it may name only
     classes of :mod:`mildroute.routers` and classes that installed distributions registered. Digests
-    guard against accidents. They do not prove who wrote the numbers; a signature does, and a
-    gateway can require one.
+    guard against accidents. They do not prove who wrote the numbers.
 
     Args:
-        folder: A folder that :func:`save_router` wrote.
+        folder: A folder that :func:`save_router` wrote, or the URL of one, such as
+            ``hf://acme/router`` or ``s3://bucket/router``, which is downloaded to a cache.
         weights_limit: Maximum size of the weights file, in bytes.
         digest: The ``sha256`` that its manifest must have; `None` accepts any.
 
@@ -164,7 +163,7 @@ def load_router(
         >>> load_router(folder).predict([[0.0], [1.0]])
         array([0, 1])
     """
-    home = _as_path(folder)
+    home = _local_folder(folder)
     manifest = read_manifest(home)
     if digest not in (None, manifest["sha256"]):
         raise ArtifactError(
@@ -198,7 +197,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         Traceback (most recent call last):
         mildroute.exceptions.ArtifactError: no such folder must be a folder with ...
     """
-    manifest = parse_document(read_file(_as_path(folder), MANIFEST, limit=_LARGEST_MANIFEST))
+    manifest = parse_document(read_file(_as_path(folder), MANIFEST, limit=MAX_MANIFEST))
     check_manifest(manifest)
     return manifest
 
@@ -207,11 +206,20 @@ def check_replaceable(folder: str | os.PathLike[str]) -> None:
     """Raise unless a folder is new, empty or holds only a stored router, of any schema."""
     target = Path(folder)
     names = names_in(target)
-    if names and (names - {MANIFEST, WEIGHTS, CARD, SIGNATURE} or not _is_stored_router(target)):
+    if names and (names - {MANIFEST, WEIGHTS, CARD} or not _is_stored_router(target)):
         raise ArtifactError(
             f"{target} must be new, empty or a stored router without other files, got"
             f" {sorted(names)!r:.200}; choose another folder."
         )
+
+
+def _local_folder(location: str | os.PathLike[str]) -> Path:
+    """Return the folder of a router, downloaded if the location is a URL."""
+    from mildroute.persistence.hub import fetch_router, is_url
+
+    if is_url(location):
+        return fetch_router(str(location))
+    return _as_path(location)
 
 
 def _as_path(folder: Any) -> Path:
@@ -225,7 +233,7 @@ def _as_path(folder: Any) -> Path:
 
 def _is_stored_router(folder: Path) -> bool:
     try:
-        manifest = parse_document(read_file(folder, MANIFEST, limit=_LARGEST_MANIFEST))
+        manifest = parse_document(read_file(folder, MANIFEST, limit=MAX_MANIFEST))
     except ArtifactError:
         return False
     return manifest.get("kind") == KIND

@@ -27,7 +27,7 @@ import pyarrow.fs as pafs
 
 from mildroute._files import atomic_write, cache_folder, open_location, without_credentials
 from mildroute.exceptions import ArtifactError, MildrouteError, MissingExtraError
-from mildroute.persistence.artifact import CARD, MANIFEST, SIGNATURE, WEIGHTS, read_manifest
+from mildroute.persistence.artifact import CARD, MANIFEST, WEIGHTS, read_manifest
 
 __all__ = [
     "Pointer",
@@ -52,6 +52,7 @@ __all__ = [
 
 # No signature of this key for another purpose can be taken for one of a router.
 _SIGNED_PREFIX = b"mildroute router artifact 1\n"
+SIGNATURE = "router.json.sig"
 _MAX_SIGNATURE = 1 << 10
 _MAX_KEY_FILE = 1 << 16
 _public_keys_in = re.compile(b"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.S).findall

@@ -11,13 +11,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from mildroute.decision.decider import Decider, RoutingResult
-from mildroute.decision.policy import (
-    get_request_id,
-    resolve_target,
-    target_headers,
-)
 from mildroute.decision.predictor import Predictor
+from mildroute.decision.prompt import RoutingInput
 from mildroute.experts.anthropic import MessageStream, message_error
 from mildroute.experts.completion import answer_logprob, answer_text
 from mildroute.gateway.authentication import Authenticator, check_model
@@ -25,7 +20,6 @@ from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import DETAILS, RequestContext, RequestRecorder
 from mildroute.gateway.http.body import ParsedRequest, parse_messages, parse_request
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.prompt import RoutingInput
 from mildroute.gateway.http.request import (
     ClientDisconnect,
     Header,
@@ -35,6 +29,8 @@ from mildroute.gateway.http.request import (
     shutting_down,
 )
 from mildroute.gateway.observability.logs import log_event
+from mildroute.gateway.routing.decider import RequestDecider, RoutingResult
+from mildroute.gateway.routing.targets import get_request_id, resolve_target, target_headers
 from mildroute.gateway.sampling import Sampler
 from mildroute.gateway.upstream._http1 import (
     StreamError,
@@ -104,7 +100,7 @@ class CompletionsEndpoint:
     def __init__(
         self,
         authenticator: Authenticator,
-        decider: Decider,
+        decider: RequestDecider,
         pool: ExpertPool,
         failover: Failover,
         recorder: RequestRecorder,
@@ -187,7 +183,7 @@ class CompletionsEndpoint:
     async def _decide(self, context: RequestContext, request: Request) -> RoutingResult:
         parsed = context.parsed
         if not self._decider.is_route(parsed.model):
-            return self._decider.pin_expert(parsed)
+            return self._decider.pin_expert(parsed, context.decision_id)
         if parsed.path == "embeddings":
             message = (
                 "model must name an expert here: vectors of different experts cannot be compared,"
@@ -203,7 +199,7 @@ class CompletionsEndpoint:
                 400, message, code="previous_response_not_found", param="previous_response_id"
             )
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
-        return await self._decider.decide(parsed, target, context.coin_key)
+        return await self._decider.decide(parsed, target, context.coin_key, context.decision_id)
 
     async def _reserve(self, context: RequestContext, routing: RoutingResult) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""
@@ -275,7 +271,7 @@ class CompletionsEndpoint:
         and if there is none the next expert of the order is called.
         """
         context = calls.context
-        prediction = context.routing.prediction
+        prediction = context.decision.prediction
         if context.parsed.is_stream and self._routing.stream_looks == "first":
             calls.characters = predictor.look_characters
         stage: int | None = predictor.stage_of(context.decision.look)

@@ -17,7 +17,7 @@ from typing import Any
 
 from mildroute import __version__
 from mildroute._files import open_location
-from mildroute.decision.policy import REASONS
+from mildroute.decision.decision import REASONS
 from mildroute.decision.predictor import Predictor
 from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import MildrouteError
@@ -260,7 +260,6 @@ class Dashboard:
             "experts": list(predictor.experts[: predictor.n_experts]),
             "target": _target(predictor),
             "has_report": self._stored.has_report,
-            "canaries": figures.by_label("mildroute_canary_share", "digest"),
             "drift": {name: levels.get(value, "unknown") for name, value in drift.items()},
         }
 

@@ -6,13 +6,14 @@ from collections.abc import Awaitable
 from typing import Any
 
 from mildroute.decision.feedback import FeedbackLog
-from mildroute.decision.reload import CanaryError, PredictorManager, Reloader
+from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Handler, InFlightLimiter, Request
 from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.reload import Reloader
 from mildroute.gateway.upstream.pool import ExpertPool
 
 __all__ = ["AdminEndpoints", "ManagementEndpoints"]
@@ -45,9 +46,6 @@ class AdminEndpoints:
         if bad_experts:
             causes = f" The experts stay as they were: {bad_experts}{causes}"
         causes = f"{bad_router}{causes}"
-        if isinstance(bad_router, CanaryError):
-            message = f"the router serves without its canary: {causes}"
-            raise APIError(422, message, code="bad_canary")
         if bad_router:
             message = f"the router was not replaced: {causes}"
             raise APIError(422, message, code="bad_artifact")
@@ -128,10 +126,9 @@ class ManagementEndpoints:
         if reason:
             await request.send_json({"status": "not ready", "reason": reason}, 503)
         else:
-            predictor, canary = self._manager.predictor, self._manager.canary
-            further = {} if canary is None else {"canary": canary.predictor.digest}
+            predictor = self._manager.predictor
             router = None if predictor is None else predictor.digest
-            await request.send_json({"status": "ready", "router": router, **further})
+            await request.send_json({"status": "ready", "router": router})
 
     def _unready_reason(self) -> str:
         if self._limiter.is_draining:

@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from mildroute.decision.decider import Decider
-from mildroute.decision.policy import (
-    get_request_id,
-    resolve_target,
-    target_headers,
-    validate_id,
-)
-from mildroute.decision.predictor import ROWS_PER_TURN
+from mildroute.decision.async_predictor import ROWS_PER_TURN
+from mildroute.decision.prompt import RoutingInput
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.context import RequestContext, RequestRecorder
 from mildroute.gateway.http.body import ParsedRequest, parse_request
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.prompt import RoutingInput
 from mildroute.gateway.http.request import Request, parse_body, parse_json
 from mildroute.gateway.keys import APIClient
+from mildroute.gateway.routing.decider import RequestDecider
+from mildroute.gateway.routing.targets import (
+    get_request_id,
+    resolve_target,
+    target_headers,
+    validate_id,
+)
 from mildroute.routers.frontier.operating_point import OperatingPoint
 
 __all__ = ["RouteEndpoint"]
@@ -38,7 +38,7 @@ class RouteEndpoint:
     def __init__(
         self,
         authenticator: Authenticator,
-        decider: Decider,
+        decider: RequestDecider,
         recorder: RequestRecorder,
         config: GatewayConfig,
     ) -> None:
@@ -86,6 +86,7 @@ class RouteEndpoint:
             [context.parsed for context in contexts],
             resolve_target(fields, model, self._routing),
             [context.coin_key for context in contexts],
+            [context.decision_id for context in contexts],
         )
         for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
             self._recorder.decided(context, result)
@@ -172,7 +173,8 @@ def _parse_chat(
 
 def _decision_body(context: RequestContext) -> dict[str, Any]:
     """A decision as the client sees it."""
-    prediction, decision = context.routing.prediction, context.decision
+    decision = context.decision
+    prediction = decision.prediction
     experts = () if prediction is None else prediction.experts
     places = {name: place for place, name in enumerate(experts)}
     ranking = [
@@ -201,7 +203,7 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
             if prediction is None or prediction.point is None
             else _point_body(prediction.point, experts)
         ),
-        "router": context.routing.router,
+        "router": decision.router,
     }
 
 

@@ -13,9 +13,7 @@ from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, NoReturn
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.experts.anthropic import TranslationError, messages_to_chat
-from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.prompt import (
+from mildroute.decision.prompt import (
     LAST,
     LEFT_OUT,
     MAX_NUMBER,
@@ -25,6 +23,8 @@ from mildroute.gateway.http.prompt import (
     prompt_of_texts,
     without_secret,
 )
+from mildroute.experts.anthropic import TranslationError, messages_to_chat
+from mildroute.gateway.http.errors import APIError
 
 __all__ = [
     "LARGE_BODY",

@@ -170,7 +170,6 @@ class StateCollector:
 
     Attributes:
         drift: Compares decisions with the training data, or none.
-        canary: Share of requests that each canary gets, by its digest.
         loaded_at: When the router was loaded, in seconds since 1970.
         in_flight: Requests in flight.
         queue: Inputs waiting for the encoder.
@@ -192,7 +191,6 @@ class StateCollector:
         self.drift: Drift | None = None
         self.in_flight: Callable[[], float] = float
         self.queue: Callable[[], float] = float
-        self.canary: Callable[[], Mapping[str, float]] = dict
         self.connections: Callable[[], float] = float
         self.circuits: Callable[[], Mapping[str, str]] = dict
         self.experts: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
@@ -235,7 +233,6 @@ class StateCollector:
             digest=self.digest,
             baseline=self.baseline,
         )
-        yield _canary(self.canary())
         yield _gauge(
             "mildroute_router_loaded_timestamp_seconds",
             "When the artifact was loaded, in seconds since 1970.",
@@ -260,17 +257,6 @@ def _tasks() -> int:
         return len(asyncio.all_tasks())
     except RuntimeError:  # collected outside of the loop
         return 0
-
-
-def _canary(shares: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(
-        "mildroute_canary_share",
-        "Share of requests that the canary of the pointer decides.",
-        labels=["digest"],
-    )
-    for digest, share in shares.items():
-        family.add_metric([digest], share)
-    return family
 
 
 def _circuits(states: Mapping[str, str]) -> Metric:
@@ -421,7 +407,6 @@ def _smallest(one: float, other: float) -> float:
 _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_breaker_state": _largest,
     "mildroute_build_info": _largest,
-    "mildroute_canary_share": _largest,
     "mildroute_drift_corrected": _largest,
     "mildroute_drift_index": _largest,
     "mildroute_drift_level": _largest,
@@ -589,7 +574,7 @@ class _Series:
     def _add_process(self) -> None:
         self.router_decisions = LabeledCounter(
             "mildroute_router_decisions",
-            "Decisions by the router or canary that made them.",
+            "Decisions by the router that made them.",
             ("digest",),
         )
         self.cut = LabeledCounter(
@@ -604,10 +589,10 @@ class _Series:
         )
         self.reloads = LabeledCounter(
             "mildroute_reloads",
-            "Reloads of the router, its canary, the experts and the client keys.",
+            "Reloads of the router, the experts and the client keys.",
             ("kind", "result"),
         )
-        for kind in ("router", "canary", "experts", "keys"):
+        for kind in ("router", "experts", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
         self.store_errors = LabeledCounter(
@@ -757,7 +742,7 @@ class GatewayMetrics:
 
         Args:
             router: Its digest; a request that began before a reload still has the prediction of the
-                router before it, or that of a canary, which is not compared.
+                router before it, which is not compared.
             posterior: Over the experts.
             point: Vertices of the operating point, or none.
             best: Index of the expert that ranks first.
@@ -848,7 +833,7 @@ class GatewayMetrics:
         self._series.bytes.add((path, "out"), sent)
 
     def record_reload(self, kind: str, *, is_loaded: bool) -> None:
-        """Count a reload of the ``"router"``, ``"canary"``, ``"experts"`` or ``"keys"``."""
+        """Count a reload of the ``"router"``, ``"experts"`` or ``"keys"``."""
         self._series.reloads.add((kind, "loaded" if is_loaded else "rejected"))
 
     def record_connect(self, expert: str, seconds: float) -> None:

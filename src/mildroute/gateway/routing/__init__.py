@@ -1,1 +1,1 @@
-"""Which expert answers a request."""
+"""Routing of requests: from a client's request to the decision layer and back."""

@@ -192,7 +192,6 @@
       ["Method", router.method],
       ["Chooses between", router.experts.join(", ")],
       ["Expected on held-out rows", promise(router.target)],
-      ["Canary", Object.entries(router.canaries).map(([digest, share]) => `${digest} gets ${percent(share)} of the requests`).join(", ")],
       ["Drift", Object.entries(router.drift).map(([name, level]) => `${name}: ${level}`).join(", ")],
       ["Report", router.has_report ? "" : "none beside the artifact"],
     ]);

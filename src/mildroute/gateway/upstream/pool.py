@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 from mildroute._checks import nearest
+from mildroute.decision.request import ExpertStatus
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
@@ -25,7 +25,6 @@ __all__ = [
     "CALLABLE_KINDS",
     "SAFE_IN_HEADER",
     "ExpertPool",
-    "ExpertStatus",
     "PoolChange",
     "UpstreamExpert",
     "check_prices",
@@ -66,25 +65,6 @@ _NOTHING = Charge()
 # Tokens that no expert takes.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
-
-
-@dataclass(frozen=True)
-class ExpertStatus:
-    """One expert at the moment of a decision.
-
-    Args:
-        is_available: Whether its circuit lets calls through.
-        has_capacity: Whether it would get a call soon, and is not rate limited.
-        context: Tokens that it can take, request and response together, or none if unknown.
-        capabilities: What it can do; none if its file does not say, which counts as everything.
-        unserved_paths: Paths that its API has not.
-    """
-
-    is_available: bool = True
-    has_capacity: bool = True
-    context: int | None = None
-    capabilities: frozenset[str] | None = None
-    unserved_paths: frozenset[str] = frozenset()
 
 
 class UpstreamExpert:

@@ -14,23 +14,20 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import chisquare
 
-from mildroute.decision.decider import ExplorationBudget
-from mildroute.decision.policy import Decision, decide, resolve_look
-from mildroute.decision.predictor import Prediction
-from mildroute.gateway.config import (
-    ExplorationConfig,
-    GatewayConfig,
-    RoutingConfig,
-)
-from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.limits import DAY
-from mildroute.gateway.upstream.pool import ExpertStatus
+from mildroute.decision.days import DAY
+from mildroute.decision.decision import Decision
+from mildroute.decision.exploration import ExplorationBudget
+from mildroute.decision.policy import decide, resolve_look
+from mildroute.decision.prediction import Prediction
+from mildroute.decision.request import DecisionRequest, ExpertStatus
+from mildroute.decision.settings import ExplorationConfig, RoutingConfig
+from mildroute.gateway.config import GatewayConfig
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.fakes import FakePredictor
 from tests.gateway.running import running
 
-REQUEST = ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0), is_first_turn=True)
-LATER = ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0))
+REQUEST = DecisionRequest("Hi", path="chat/completions")
+LATER = DecisionRequest("Hi", path="chat/completions", is_first_turn=False)
 UP = {name: ExpertStatus() for name in "abcd"}
 DOWN = ExpertStatus(is_available=False)
 # Errors .10, .15, .20 and .60; at a price weight of 10 the costs are .11, .18, .21 and .70.
@@ -55,7 +52,7 @@ def explore(
     number: Callable[[], float],
     statuses: Mapping[str, ExpertStatus] = UP,
     *,
-    request: ParsedRequest = REQUEST,
+    request: DecisionRequest = REQUEST,
     session: str | None = None,
     affords: Callable[[float], bool] = lambda _dollars: True,
     **settings: Any,

@@ -1,0 +1,88 @@
+"""A decider for servers: it waits for batched vectors instead of computing each one alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from mildroute.decision.async_predictor import ROWS_PER_TURN, AsyncPredictor
+from mildroute.decision.decider import Decider
+from mildroute.decision.decision import Decision
+from mildroute.decision.request import DecisionRequest, ExpertStatus
+
+__all__ = ["AsyncDecider", "PredictorSource", "Statuses"]
+
+# Returns the state of each expert that may be called; asked when the prediction is there.
+Statuses = Callable[[], Mapping[str, ExpertStatus]]
+
+
+class PredictorSource(Protocol):
+    """An object that holds the router in use, which may change between two requests."""
+
+    @property
+    def predictor(self) -> AsyncPredictor | None:
+        """The router in use; ``None`` while there is none."""
+
+
+class AsyncDecider:
+    """Decides as a :class:`Decider` does, for many concurrent requests.
+
+    Args:
+        decider: Decides from predictions.
+        source: Holds the router.
+    """
+
+    def __init__(self, decider: Decider, source: PredictorSource) -> None:
+        self.decider = decider
+        self._source = source
+
+    async def decide(
+        self, request: DecisionRequest, statuses: Statuses
+    ) -> tuple[Decision, AsyncPredictor | None]:
+        """Decide for one request, in time.
+
+        Returns:
+            The decision, and the router that made it, which continues a cascade.
+
+        Raises:
+            ArgumentError: The target cannot be reached, or the router knows no prices.
+            TooManyTargetsError: Too many new targets wait already.
+        """
+        current = self._source.predictor
+        if current is None:
+            return self.decider.pass_through(request, statuses()), None
+        predictor = self.decider.predictor_for(current, request)
+        point = await predictor.apoint(request.target)
+        prediction = await predictor.apredict(request.text, point, request.coin_key)
+        decision = self.decider.choose(predictor, prediction, point, request, statuses())
+        return decision, predictor
+
+    async def decide_batch(
+        self, requests: Sequence[DecisionRequest], statuses: Statuses
+    ) -> list[tuple[Decision, AsyncPredictor | None]]:
+        """Decide for many requests with the same target, however long it takes."""
+        current = self._source.predictor
+        if current is None:
+            states = statuses()
+            return [(self.decider.pass_through(request, states), None) for request in requests]
+        groups: dict[AsyncPredictor, list[int]] = {}
+        for index, request in enumerate(requests):
+            groups.setdefault(self.decider.predictor_for(current, request), []).append(index)
+        decisions: dict[int, tuple[Decision, AsyncPredictor | None]] = {}
+        for predictor, indices in groups.items():
+            members = [requests[index] for index in indices]
+            point = await predictor.apoint(members[0].target)
+            predictions = await predictor.apredict_batch(
+                [request.text for request in members],
+                point,
+                [request.coin_key for request in members],
+            )
+            states = statuses()
+            for index, prediction in zip(indices, predictions, strict=True):
+                request = requests[index]
+                decision = self.decider.choose(predictor, prediction, point, request, states)
+                decisions[index] = (decision, predictor)
+                if len(decisions) % ROWS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return [decisions[index] for index in range(len(requests))]

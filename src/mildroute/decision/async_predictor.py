@@ -1,0 +1,133 @@
+"""A predictor for many concurrent requests: vectors in batches, targets off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from mildroute.decision.batching import EncoderQueue
+from mildroute.decision.prediction import Prediction
+from mildroute.decision.predictor import Predictor
+from mildroute.decision.settings import EncoderConfig
+from mildroute.decision.targets import describe_target
+from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.target import Target
+
+__all__ = ["ROWS_PER_TURN", "AsyncPredictor", "TooManyTargetsError"]
+
+# Rows of one request that are decided, or recorded, before other requests get a turn: about a
+# millisecond.
+ROWS_PER_TURN = 8
+# Maximum number of targets that wait for their points: each takes 10 to 40 ms of one thread, and a
+# client can make up as many as it likes.
+_MAX_WAITING_TARGETS = 8
+
+
+class TooManyTargetsError(MildrouteError):
+    """Too many new targets came at the same time."""
+
+
+class AsyncPredictor(Predictor):
+    """A predictor for many concurrent requests.
+
+    Args:
+        router: A router over texts.
+        sha256: Digest of its artifact.
+        config: How the queue encodes texts.
+        queue: The queue of a predictor with the same encoder; by default a new one.
+
+    Attributes:
+        queue: Encodes texts in batches.
+    """
+
+    def __init__(
+        self,
+        router: Any,
+        sha256: str,
+        config: EncoderConfig | None = None,
+        queue: EncoderQueue | None = None,
+    ) -> None:
+        self.queue = queue or EncoderQueue(self.encode, config or EncoderConfig())
+        self._pending: dict[Target, asyncio.Future[OperatingPoint | str]] = {}
+        self._resolver = ThreadPoolExecutor(1, thread_name_prefix="mildroute-targets")
+        super().__init__(router, sha256, config)
+
+    def _sibling(self, router: Any) -> Self:
+        return type(self)(router, self.sha256, self._config, self.queue)
+
+    async def apredict(
+        self, text: str, point: OperatingPoint | None, coin_key: str
+    ) -> Prediction | None:
+        """Return the router's view of an input, or ``None`` if it cannot be had in time.
+
+        Args:
+            text: The input.
+            point: From :meth:`apoint`.
+            coin_key: Seeds the coin between two vertices: the request's id, or the text itself.
+        """
+        row = await self.queue.encode(text)
+        return None if row is None else self.predict_row(row, point, coin_key)
+
+    async def apredict_batch(
+        self, texts: Sequence[str], point: OperatingPoint | None, coin_keys: Sequence[str]
+    ) -> list[Prediction | None]:
+        """Return the router's view of many inputs, however long it takes.
+
+        Returns:
+            A prediction for each input; ``None`` for one that cannot be encoded.
+        """
+        rows = await self.queue.encode_batch(texts)
+        predictions: list[Prediction | None] = []
+        for row, coin_key in zip(rows, coin_keys, strict=True):
+            predictions.append(None if row is None else self.predict_row(row, point, coin_key))
+            if len(predictions) % ROWS_PER_TURN == 0:
+                # 1,000 rows in one go would block all other clients for a quarter of a second.
+                await asyncio.sleep(0)
+        return predictions
+
+    async def apoint(self, target: Target | None) -> OperatingPoint | None:
+        """Return the operating point of a target, as :meth:`point` does, off the event loop.
+
+        Raises:
+            ArgumentError: The router knows no prices, or the target cannot be reached.
+            TooManyTargetsError: Too many new targets wait already.
+        """
+        if target is None:
+            return self.own
+        if not self.has_prices or target.kind == "price weight":
+            return self.point(target)
+        result = self._cached_point(target)
+        if result is None:
+            result = await self._resolve_in_thread(target)
+        if isinstance(result, str):
+            raise ArgumentError(result)
+        return result
+
+    async def _resolve_in_thread(self, target: Target) -> OperatingPoint | str:
+        future = self._pending.get(target)
+        if future is None:
+            if len(self._pending) >= _MAX_WAITING_TARGETS:
+                raise TooManyTargetsError(
+                    f"at most {_MAX_WAITING_TARGETS} new targets are looked up at a time, got"
+                    f" {describe_target(target)} in addition; retry later, or ask for a preset."
+                )
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(self._resolver, self._resolve, target)
+            self._pending[target] = future
+            future.add_done_callback(lambda done: self._deliver(target, done))
+        # A canceled request must not take the point from others that wait for it.
+        return await asyncio.shield(future)
+
+    def _deliver(self, target: Target, done: asyncio.Future[OperatingPoint | str]) -> None:
+        del self._pending[target]
+        if not done.cancelled() and done.exception() is None:
+            self._cache_point(target, done.result())
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self.queue.close()
+        self._resolver.shutdown(wait=False, cancel_futures=True)
+        self.without_looks._resolver.shutdown(wait=False, cancel_futures=True)

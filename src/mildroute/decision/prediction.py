@@ -1,0 +1,93 @@
+"""A router's view of one input, before conversations, circuits and exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mildroute.routers.frontier.operating_point import OperatingPoint
+
+__all__ = ["Prediction", "rank_experts"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A router's view of one input.
+
+    It agrees with ``RoutedInput``, and adds the order of the experts at each vertex of the
+    operating point: an expert that cannot answer now changes the order at each vertex separately,
+    and so the probability of each expert to be asked first.
+
+    Args:
+        experts: Experts that the router knows.
+        posterior: Probability of each expert to be the best choice; between two vertices, the mean
+            of theirs.
+        price_weight: Error that one dollar is worth; ``None`` if the router knows no prices.
+        scores: Expected score of each expert; ``None`` if the artifact has no model of outcomes.
+        dollars: Expected dollars of each expert, or ``None``.
+        is_out_of_distribution: Whether the input is unlike the training data.
+        router: Digest of the router.
+        vertices: Probability of each vertex of the operating point, and the experts from best to
+            worst there; by default one vertex, ranked by the posterior.
+        coin: A number in [0, 1) that the request's id determines; it selects the vertex.
+        default: Expert for inputs unlike the training data; empty if the artifact knows none.
+        point: The operating point; ``None`` if the router knows no prices.
+        row: Vector of the input, which a stage of a cascade needs again.
+    """
+
+    experts: tuple[str, ...]
+    posterior: tuple[float, ...]
+    price_weight: float | None = None
+    scores: tuple[float, ...] | None = None
+    dollars: tuple[float, ...] | None = None
+    is_out_of_distribution: bool = False
+    router: str = ""
+    vertices: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    coin: float = 0.0
+    default: str = ""
+    point: OperatingPoint | None = None
+    row: Any = None
+
+    @cached_property
+    def orders(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
+        """The vertices; at least one."""
+        return self.vertices or ((1.0, rank_experts(self.experts, self.posterior)),)
+
+    @property
+    def drawn(self) -> int:
+        """Index of the vertex that the coin selects."""
+        return 0 if self.coin < self.orders[0][0] else len(self.orders) - 1
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """Experts from best to worst at the vertex that the coin selects."""
+        return self.orders[self.drawn][1]
+
+    @property
+    def expert(self) -> str:
+        """The expert that the library would choose."""
+        return self.default if self.is_out_of_distribution and self.default else self.ranking[0]
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Probability of each expert to be chosen by the library, before the coin."""
+        if self.is_out_of_distribution:
+            return tuple(float(name == self.expert) for name in self.experts)
+        chances = dict.fromkeys(self.experts, 0.0)
+        for chance, order in self.orders:
+            chances[order[0]] += chance
+        return tuple(chances.values())
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the operating point sends every input to one expert."""
+        return self.point is not None and not self.point.uses_router
+
+
+def rank_experts(experts: tuple[str, ...], posterior: Sequence[float]) -> tuple[str, ...]:
+    """Return the experts from best to worst; of equals, the last comes first, as in the library."""
+    lowest = [-value for value in posterior]
+    indices = sorted(range(len(lowest) - 1, -1, -1), key=lowest.__getitem__)
+    return tuple([experts[index] for index in indices])

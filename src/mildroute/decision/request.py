@@ -1,0 +1,77 @@
+"""The request to decide and the experts that can serve it, in the words of the decision layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mildroute.routers.frontier.target import Target
+
+__all__ = ["AnswersRead", "DecisionRequest", "ExpertStatus"]
+
+# Which part of an expert's answer a cascade can read before the client gets it.
+AnswersRead = Literal["none", "beginning", "complete"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
+    """One input, with everything that a decision depends on.
+
+    Args:
+        text: The input of the router.
+        target: The quality, budget or price weight to decide at; ``None`` means the router's own
+            operating point.
+        request_id: Seeds the coin between two vertices of the operating point; if empty, the text
+            does.
+        decision_id: Id of the decision; if empty, the decider makes one.
+        conversation: A digest that stays the same while a conversation continues; ``None`` if the
+            request belongs to no conversation.
+        is_first_turn: Whether the conversation has no answer yet.
+        is_tool_result: Whether the request ends with the result of a tool.
+        owner: The only expert that can serve the request, because it holds the response that the
+            request continues from; ``None`` if every expert can.
+        path: The API that is called, such as ``"chat/completions"``; empty if any expert will do.
+        needs: What an expert must support: ``"tools"``, ``"vision"``, ``"json"``.
+        tokens: Maximum tokens of the input and the answer together.
+        answers: Which part of the answers a cascade can read. With ``"none"``, a cascade decides by
+            the input alone.
+        without_logprobs: Experts that return no log-probabilities of their answers.
+    """
+
+    text: str
+    target: Target | None = None
+    request_id: str = ""
+    decision_id: str = ""
+    conversation: str | None = None
+    is_first_turn: bool = True
+    is_tool_result: bool = False
+    owner: str | None = None
+    path: str = ""
+    needs: frozenset[str] = frozenset()
+    tokens: int = 0
+    answers: AnswersRead = "none"
+    without_logprobs: frozenset[str] = frozenset()
+
+    @property
+    def coin_key(self) -> str:
+        """The seed of the coin between two vertices."""
+        return self.request_id or self.text
+
+
+@dataclass(frozen=True)
+class ExpertStatus:
+    """The state of one expert at the moment of a decision.
+
+    Args:
+        is_available: Whether its circuit lets calls through.
+        has_capacity: Whether it can take a call soon and is not rate limited.
+        context: Maximum tokens of a request and its answer together; ``None`` if unknown.
+        capabilities: What it supports; ``None`` means everything.
+        unserved_paths: APIs that it lacks.
+    """
+
+    is_available: bool = True
+    has_capacity: bool = True
+    context: int | None = None
+    capabilities: frozenset[str] | None = None
+    unserved_paths: frozenset[str] = frozenset()

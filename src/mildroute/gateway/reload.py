@@ -1,0 +1,149 @@
+"""Reload of everything that a running gateway can replace: client keys, experts, the router."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+
+from mildroute.decision.reload import PredictorManager
+from mildroute.exceptions import MildrouteError
+from mildroute.experts.config import read_experts
+from mildroute.gateway.config import GatewayConfig
+from mildroute.gateway.keys import KeyStore, check_shared_limits
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.upstream.pool import ExpertPool, check_prices
+
+__all__ = ["Reloader"]
+
+_LOG = logging.getLogger(__name__)
+# Seconds between two looks at the file of keys.
+_KEYS_INTERVAL = 1.0
+
+
+class Reloader:
+    """Reloads router, experts and client keys; an invalid file is rejected and the old one stays.
+
+    Args:
+        key_store: All clients; it is the same object before and after.
+        config: Names the file of their keys, if the gateway needs keys.
+        pool: The experts; it is the same object before and after.
+        metrics: Count reloads, or none.
+        is_worker: Whether several processes serve the port, each of which would allow the limits of
+            keys unless they share a store.
+    """
+
+    def __init__(
+        self,
+        manager: PredictorManager,
+        key_store: KeyStore,
+        config: GatewayConfig,
+        pool: ExpertPool,
+        metrics: GatewayMetrics | None = None,
+        *,
+        is_worker: bool = False,
+    ) -> None:
+        self._manager = manager
+        self._is_worker = is_worker
+        self._key_store = key_store
+        self._config = config
+        self._key_file = config.keys
+        self._pool = pool
+        self._metrics = metrics
+        self._lock = asyncio.Lock()
+
+    async def reload_router(self) -> str:
+        """Reload the router; an ArtifactError if it is invalid."""
+        return await self._manager.reload(None)
+
+    async def reload_experts(self) -> int:
+        """Read experts.yaml again; an ArgumentError if it is invalid.
+
+        Returns:
+            Experts that there are now.
+        """
+        with _reported(self._metrics, "experts", "the experts stay as they were"):
+            async with self._lock:
+                loop = asyncio.get_running_loop()
+                file = await loop.run_in_executor(None, read_experts, self._pool.path)
+                # In a thread: the certificates of an expert take a tenth of a second to read.
+                change = await loop.run_in_executor(None, self._pool.prepare, file)
+                has_budgets = self._key_store.has_budgets
+                check_prices(change.experts.values(), self._config, has_budgets=has_budgets)
+                await self._manager.change_experts(
+                    frozenset(change.experts), lambda: self._pool.install(change)
+                )
+        _LOG.info("experts reloaded; count: %d", len(self._pool.experts))
+        return len(self._pool.experts)
+
+    async def reload_keys(self) -> int | None:
+        """Reload the keys; an ArgumentError if their file is invalid.
+
+        What a client that stays has requested and spent is not forgotten.
+
+        Returns:
+            Clients that there are now, or none if the gateway needs no keys.
+        """
+        if self._key_file is None:
+            return None
+        with _reported(self._metrics, "keys", "the keys stay as they were"):
+            async with self._lock:  # else the first to read could be the last to write
+                loop = asyncio.get_running_loop()
+                fresh = await loop.run_in_executor(None, KeyStore.read, self._key_file)
+                experts = self._pool.experts.values()
+                check_prices(experts, self._config, has_budgets=fresh.has_budgets)
+                if self._is_worker:
+                    check_shared_limits(fresh, self._config.store.url)
+                self._key_store.replace(fresh)
+        _LOG.info("keys reloaded; count: %d", len(self._key_store))
+        return len(self._key_store)
+
+    async def watch_keys(self, seconds: float = _KEYS_INTERVAL) -> None:
+        """Reload the keys whenever their file changes; an invalid file is reported once."""
+        seen = None if self._key_file is None else await _keys_state(self._key_file)
+        while self._key_file is not None:
+            await asyncio.sleep(seconds)
+            state = await _keys_state(self._key_file)
+            if state is not None and state != seen:
+                with contextlib.suppress(MildrouteError):
+                    await self.reload_keys()
+            seen = state or seen
+
+    async def try_reload(self) -> bool:
+        """Reload all; false if one is invalid, which is only logged."""
+        is_valid = True
+        for reload in (self.reload_keys, self.reload_experts, self.reload_router):
+            try:
+                await reload()
+            except MildrouteError:
+                is_valid = False
+        return is_valid
+
+
+async def _keys_state(path: Path) -> Hashable:
+    """Return what changes when the file does; ``None`` while it is not there."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, _stat, path)
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _reported(metrics: GatewayMetrics | None, kind: str, refusal: str) -> Iterator[None]:
+    """Count a reload, and log why it was rejected."""
+    try:
+        yield
+    except MildrouteError as error:
+        _LOG.warning("%s: %s", refusal, error)
+        if metrics is not None:
+            metrics.record_reload(kind, is_loaded=False)
+        raise
+    if metrics is not None:
+        metrics.record_reload(kind, is_loaded=True)
+
+
+def _stat(path: Path) -> Hashable:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size

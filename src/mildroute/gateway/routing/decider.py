@@ -1,0 +1,227 @@
+"""From a parsed request to a decision: what the request needs, and errors in HTTP's words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mildroute.decision.async_decider import AsyncDecider
+from mildroute.decision.async_predictor import AsyncPredictor, TooManyTargetsError
+from mildroute.decision.decider import Decider
+from mildroute.decision.decision import Decision
+from mildroute.decision.reload import PredictorManager
+from mildroute.decision.request import AnswersRead, DecisionRequest
+from mildroute.decision.settings import AUTO_MODEL, RoutingConfig
+from mildroute.decision.targets import TARGETS
+from mildroute.exceptions import ArgumentError
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool
+from mildroute.routers.frontier.target import Target
+
+__all__ = ["RequestDecider", "RoutingResult"]
+
+_LOG = logging.getLogger(__name__)
+_FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
+# Paths on which a cascade can read answers; the last one asks for a decision alone.
+_LOOK_PATHS = ("chat/completions", "completions", "route")
+# Which part of a stream's answers a cascade can read, by the setting ``stream_looks``.
+_STREAM_ANSWERS: dict[str, AnswersRead] = {
+    "route": "none",
+    "first": "beginning",
+    "hold": "complete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingResult:
+    """A decision, with what the gateway needs to carry it out.
+
+    Args:
+        decision: Which experts to call.
+        predictor: The router, which continues a cascade; ``None`` if it was not asked.
+        shadow: Returns the choice of the shadow router; ``None`` without one.
+    """
+
+    decision: Decision
+    predictor: AsyncPredictor | None = None
+    shadow: asyncio.Task[str] | None = None
+
+
+class RequestDecider:
+    """Decides which experts serve a client's request.
+
+    Args:
+        decider: Decides.
+        manager: Holds the router; while it has none, requests go to the default expert.
+        pool: The experts.
+        config: Routes, and how cascades treat streams.
+        shadow: Holds a second router whose choices are only logged, or ``None``.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        manager: PredictorManager,
+        pool: ExpertPool,
+        config: RoutingConfig,
+        *,
+        shadow: PredictorManager | None = None,
+    ) -> None:
+        self._decider = decider
+        self._async_decider = AsyncDecider(decider, manager)
+        self._manager = manager
+        self._pool = pool
+        self._config = config
+        self._shadow = shadow
+        # Experts without log-probabilities, as last warned of.
+        self._without_logprobs: list[str] = []
+        self._routes = frozenset((AUTO_MODEL, *config.routes))
+
+    def is_route(self, model: str) -> bool:
+        """Return whether a ``model`` leaves the choice to the gateway.
+
+        Raises:
+            APIError: No route and no expert has that name.
+        """
+        if model in self._routes:
+            return True
+        if model not in self._pool.experts:
+            names = ", ".join((*sorted(self._routes), *self._pool.experts))
+            message = (
+                f"model must be a route or an expert of this gateway, which has: {names:.2000}."
+            )
+            raise APIError(404, message, code="model_not_found", param="model")
+        return False
+
+    async def decide(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str, decision_id: str = ""
+    ) -> RoutingResult:
+        """Decide for one request, in time.
+
+        Args:
+            parsed: The request.
+            target: The target of the request; ``None`` means the router's own operating point.
+            coin_key: Seeds the coin between two vertices.
+            decision_id: Id of the decision.
+
+        Raises:
+            APIError: The target cannot be reached, or too many new targets wait.
+        """
+        request = self._request(parsed, target, coin_key, decision_id)
+        with _as_api_errors(target):
+            decision, predictor = await self._async_decider.decide(request, self._pool.statuses)
+        return RoutingResult(decision, predictor, self._start_shadow(request))
+
+    async def decide_batch(
+        self,
+        requests: Sequence[ParsedRequest],
+        target: Target | None,
+        coin_keys: Sequence[str],
+        decision_ids: Sequence[str],
+    ) -> list[RoutingResult]:
+        """Decide for many requests at once, however long it takes.
+
+        Experts that the gateway cannot call may be chosen, too.
+        """
+        members = [
+            self._request(parsed, target, coin_key, decision_id)
+            for parsed, coin_key, decision_id in zip(requests, coin_keys, decision_ids, strict=True)
+        ]
+        with _as_api_errors(target):
+            decisions = await self._async_decider.decide_batch(members, self._pool.all_statuses)
+        return [RoutingResult(decision, predictor) for decision, predictor in decisions]
+
+    def pin_expert(self, parsed: ParsedRequest, decision_id: str = "") -> RoutingResult:
+        """Decide for the expert that the client named.
+
+        Raises:
+            APIError: The gateway cannot call it.
+        """
+        name = parsed.model
+        if name not in self._pool.callable:
+            message = (
+                f"{name} cannot be asked through the gateway, which only speaks to experts of the"
+                f" kinds {' and '.join(CALLABLE_KINDS)}; use /v1/route."
+            )
+            raise APIError(400, message, code="expert_not_callable", param="model")
+        request = self._request(parsed, None, "", decision_id)
+        return RoutingResult(self._decider.pin(name, request, self._pool.statuses()))
+
+    def remember(self, conversation: str | None, expert: str) -> None:
+        """Let a conversation stay with the expert that served it."""
+        self._decider.remember(conversation, expert)
+
+    def _request(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str, decision_id: str
+    ) -> DecisionRequest:
+        answers = self._answers_read(parsed)
+        return DecisionRequest(
+            text=parsed.text,
+            target=target,
+            request_id=coin_key,
+            decision_id=decision_id,
+            conversation=parsed.conversation,
+            is_first_turn=parsed.is_first_turn,
+            is_tool_result=parsed.is_tool_result,
+            owner=parsed.owner,
+            path=parsed.path,
+            needs=parsed.needs,
+            tokens=parsed.tokens_in + (parsed.tokens_out or 0),
+            answers=answers,
+            without_logprobs=self._experts_without_logprobs(parsed.path, answers),
+        )
+
+    def _answers_read(self, parsed: ParsedRequest) -> AnswersRead:
+        if parsed.path not in _LOOK_PATHS:
+            return "none"
+        return _STREAM_ANSWERS[self._config.stream_looks] if parsed.is_stream else "complete"
+
+    def _experts_without_logprobs(self, path: str, answers: AnswersRead) -> frozenset[str]:
+        """Return the experts of the router whose log-probabilities cannot be had."""
+        predictor = self._manager.predictor
+        if predictor is None or not predictor.logprob_experts or answers == "none":
+            return frozenset()
+        experts = predictor.logprob_experts & frozenset(self._pool.experts)
+        if path == "completions" or answers == "beginning":
+            return predictor.logprob_experts
+        silent = sorted(name for name in experts if not self._pool.find(name).has_logprobs)
+        if silent and silent != self._without_logprobs:
+            names = ", ".join(silent)
+            _LOG.warning("no looks: the router needs log-probabilities (logprobs) of %s", names)
+        self._without_logprobs = silent
+        return frozenset(silent)
+
+    def _start_shadow(self, request: DecisionRequest) -> asyncio.Task[str] | None:
+        predictor = None if self._shadow is None else self._shadow.predictor
+        if predictor is None:
+            return None
+        return asyncio.get_running_loop().create_task(self._shadow_choice(predictor, request))
+
+    async def _shadow_choice(self, predictor: AsyncPredictor, request: DecisionRequest) -> str:
+        """Return the choice of the shadow router; empty if it has none in time."""
+        try:
+            point = await predictor.apoint(request.target)
+        except (ArgumentError, TooManyTargetsError):
+            return ""
+        prediction = await predictor.apredict(request.text, point, request.coin_key)
+        return "" if prediction is None else self._decider.first_choice(prediction)
+
+
+@contextlib.contextmanager
+def _as_api_errors(target: Target | None) -> Iterator[None]:
+    """Turn errors of the decision layer into responses."""
+    try:
+        yield
+    except ArgumentError as error:
+        param = None if target is None else _FIELD_OF_TARGET.get(target.kind)
+        raise APIError(400, str(error), param=param) from None
+    except TooManyTargetsError:
+        message = (
+            "too many qualities and budgets that are new to the gateway are being looked up; retry"
+            " later, or ask for a preset."
+        )
+        raise APIError(429, message, code="too_many_targets", retry_after=1.0) from None
