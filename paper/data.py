@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,8 @@ def kept(folders: Folders, name: str, make: Callable[[], NDArray[Any]]) -> NDArr
 
 
 _SIDE, _BATCH, _WIDTH = 112, 64, 256
+# Images whose vectors are written to the cache at once: half a minute, which is what a kill loses.
+_PART = 16 * _BATCH
 _VECTOR_RECIPE = f"efficientnet-lite0 0.1.0, {_SIDE} x {_SIDE} bilinear, mean over places"
 
 
@@ -133,10 +135,10 @@ def frozen_vectors(
     images: list[bytes],
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[Any]:
-    """Vectors of the images of a file, computed once.
+    """Compute vectors of the images of a file once, part by part.
 
     Args:
-        folders: Whose cache to use.
+        folders: Folders whose cache is used.
         file: The file the images come from; its content names the cached vectors.
         images: Encoded images, n of them.
         progress: Called with the images done and their number, or none.
@@ -151,17 +153,28 @@ def frozen_vectors(
     name = hashlib.sha256(
         hashlib.sha256(file.read_bytes()).digest() + _VECTOR_RECIPE.encode()
     ).hexdigest()[:32]
-    return kept(folders, f"images-{name}", partial(image_vectors, images, progress))
+    names = [f"images-{name}-{start}" for start in range(0, len(images), _PART)]
+
+    def make() -> NDArray[Any]:
+        parts = []
+        for number, part in enumerate(names):
+            chunk = images[number * _PART : (number + 1) * _PART]
+            parts.append(kept(folders, part, partial(image_vectors, chunk)))
+            if progress is not None:
+                progress(number * _PART + len(chunk), len(images))
+        return np.concatenate(parts)
+
+    vectors = kept(folders, f"images-{name}", make)
+    for part in names:
+        (Path(folders.cache) / f"{part}.npy").unlink(missing_ok=True)
+    return vectors
 
 
-def image_vectors(
-    images: list[bytes], progress: Callable[[int, int], None] | None = None
-) -> NDArray[np.float16]:
-    """Vectors of encoded images by EfficientNet-lite0, shape (n, 1280).
+def image_vectors(images: list[bytes]) -> NDArray[np.float16]:
+    """Compute vectors of encoded images by EfficientNet-lite0, shape (n, 1280).
 
     Args:
         images: Encoded images, n of them.
-        progress: Called with the images done and their number, or none.
 
     Returns:
         Shape (n, 1280), float16.
@@ -170,7 +183,7 @@ def image_vectors(
         >>> image_vectors.__name__  # needs the extra "paper"
         'image_vectors'
     """
-    model, torch = _model()
+    model, torch = _image_model()
     parts = []
     with torch.inference_mode():
         for start in range(0, len(images), _BATCH):
@@ -183,8 +196,6 @@ def image_vectors(
                 .numpy()
                 .astype(np.float16)
             )
-            if progress is not None:
-                progress(min(start + _BATCH, len(images)), len(images))
     return np.concatenate(parts)
 
 
@@ -222,7 +233,8 @@ def _pixels(image: Any) -> NDArray[np.float32]:
     return np.divide(pixels - 127, 128, dtype=np.float32)
 
 
-def _model() -> tuple[Any, Any]:
+@cache
+def _image_model() -> tuple[Any, Any]:
     try:
         torch = importlib.import_module("torch")
         network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet

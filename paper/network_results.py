@@ -12,10 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from paper.network_study import StudyCell
+from paper.network_study import StudyCell, edges_of, write_whole
 from paper.summaries import Gap, gap_over_sets
 
-__all__ = ["NetworkResult", "collect_cells", "network_gap", "pooled_gap", "read_results"]
+__all__ = [
+    "NetworkResult",
+    "collect_cells",
+    "network_gap",
+    "pooled_gap",
+    "read_results",
+    "restore_cells",
+]
 
 _COMMAND = "python -m paper.network_study --store FOLDER --collect FILE"
 
@@ -28,8 +35,9 @@ class NetworkResult:
         cell: The cell.
         scale: Mean of the margins that was chosen.
         weight_decay: Weight decay that was chosen.
-        edges: What of the choice lies at the edge of the grid: ``"lowest scale"``, ``"highest
-            scale"``, ``"lowest decay"`` or ``"highest decay"``.
+        trials: Number of networks that it was chosen from.
+        edges: Edges of the grid that the choice lies at: ``"lowest scale"``, ``"highest scale"``,
+            ``"lowest decay"`` or ``"highest decay"``.
         loss: Mean cost on the test rows.
         shares: How often each expert is chosen, shape (p,).
         optimal: How often each expert is the best one, shape (p,).
@@ -41,6 +49,7 @@ class NetworkResult:
     cell: StudyCell
     scale: float
     weight_decay: float
+    trials: int
     edges: tuple[str, ...]
     loss: float
     shares: tuple[float, ...]
@@ -59,6 +68,19 @@ def collect_cells(folder: Path, file: Path) -> int:
     table = pa.Table.from_pylist(rows).replace_schema_metadata({"command": _COMMAND})
     pq.write_table(table, file, compression="zstd", use_dictionary=True)
     return len(rows)
+
+
+def restore_cells(file: Path, folder: Path) -> int:
+    """Write a file of its own for each cell that a folder lacks; return their number."""
+    restored = 0
+    for row in pq.read_table(file).to_pylist():
+        for name in ("cell", "settings", "trials"):
+            row[name] = json.loads(row[name])
+        path = folder / f"{StudyCell(**row['cell']).name}.json"
+        if not path.exists():
+            write_whole(path, json.dumps(row))
+            restored += 1
+    return restored
 
 
 def read_results(file: Path) -> list[NetworkResult]:
@@ -99,12 +121,15 @@ def pooled_gap(results: list[NetworkResult], method: str, other: str) -> tuple[G
 def _differences(
     ours: list[NetworkResult], other: list[NetworkResult]
 ) -> NDArray[np.float64] | None:
-    """Return paired differences, shape (seeds, rows)."""
-    others = {each.cell.seed: each for each in other}
+    """Return paired differences, shape (seeds, rows).
+
+    Only cells that were chosen from equally many networks are compared.
+    """
+    others = {(each.cell.seed, each.trials): each for each in other}
     rows = [
-        each.paid - others[each.cell.seed].paid
+        each.paid - others[each.cell.seed, each.trials].paid
         for each in sorted(ours, key=lambda each: each.cell.seed)
-        if each.cell.seed in others
+        if (each.cell.seed, each.trials) in others
     ]
     return np.stack(rows) if rows else None
 
@@ -112,22 +137,16 @@ def _differences(
 def _result(row: dict[str, Any]) -> NetworkResult:
     cell, trials = json.loads(row["cell"]), json.loads(row["trials"])
     chosen = trials[row["chosen"]]
-    scales = sorted({trial["scale"] for trial in trials})
-    decays = sorted({trial["weight_decay"] for trial in trials})
-    places = {
-        "lowest scale": chosen["scale"] == scales[0],
-        "highest scale": chosen["scale"] == scales[-1],
-        "lowest decay": chosen["weight_decay"] == decays[0],
-        "highest decay": chosen["weight_decay"] == decays[-1],
-    }
+    experts = len(row["optimal"])
     untuned = next(
-        trial for trial in trials if (trial["scale"], trial["weight_decay"]) == (scales[0], 1e-3)
+        trial for trial in trials if (trial["scale"], trial["weight_decay"]) == (1 / experts, 1e-3)
     )
     return NetworkResult(
         cell=StudyCell(**cell),
         scale=chosen["scale"],
         weight_decay=chosen["weight_decay"],
-        edges=tuple(name for name, there in places.items() if there),
+        trials=len(trials),
+        edges=edges_of({"trials": trials, "chosen": row["chosen"]}),
         loss=float(chosen["test"]),
         shares=tuple(chosen["shares"]),
         optimal=tuple(row["optimal"]),

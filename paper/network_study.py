@@ -6,9 +6,11 @@ trades against the penalty. So each method gets the same grid of margin scales a
 here, and held-out rows choose.
 
 Run: MILDROUTE_DATA=... python -m paper.network_study --store FOLDER [--minutes N]
-     [--seeds N] [--tables 1a 1b] [--plan] [--quick]
+     [--seeds N] [--tables 1a 1b] [--restore FILE] [--collect FILE] [--plan] [--quick]
 A cell is one line of a table, one seed and one method. It becomes one JSON file that appears as a
-whole, so a run that was killed goes on where it stopped.
+whole, so a run that was killed goes on where it stopped. A stored cell of a narrower grid is
+extended: its networks are not trained again. ``--restore FILE`` begins with the cells of a file
+that ``--collect`` has written.
 """
 
 from __future__ import annotations
@@ -72,11 +74,13 @@ METHODS = {
 }
 # What a draw is for; see :mod:`paper.data`.
 _HELD_OUT, _BATCHES = 6, 7
-_MAIN = ("tdef", "mild", "sum-equal")
+_PAIR, _THIRD = ("tdef", "mild"), ("sum-equal",)
+_MAIN = (*_PAIR, *_THIRD)
 _FURTHER = ("mild-wins", "mild-ratio", "regression", "ce")
 # Tables, image set and methods of each block of cells, the most telling ones first.
 _BLOCKS = (
-    (("1a", "1b"), "cifar10", _MAIN),
+    (("1a", "1b"), "cifar10", _PAIR),
+    (("1a", "1b"), "cifar10", _THIRD),
     (("severe",), "cifar10", _MAIN),
     (("1a", "1b"), "cifar10", _FURTHER),
     (("1a", "1b"), "svhn", _MAIN),
@@ -95,7 +99,8 @@ class Settings:
     """How networks are trained and tuned.
 
     Args:
-        scales: Means of the margins to try besides 1/p, at which theory margins sum to 1.
+        sums: Sums of the margins to try. Theory margins of the paper sum to 1.
+        scales: Means of the margins to try besides.
         weight_decays: Weight decays to try.
         hidden: Width of the one hidden layer.
         epochs: Passes over the training rows.
@@ -104,8 +109,9 @@ class Settings:
         learning_rate: Step size of Adam.
     """
 
+    sums: tuple[float, ...] = (0.25, 1.0)
     scales: tuple[float, ...] = (1.0, 5.0, 12.0, 25.0, 50.0)
-    weight_decays: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 5e-2, 2e-1)
+    weight_decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2, 2e-1, 8e-1)
     hidden: int = 64
     epochs: int = 40
     held_out: int = 1500
@@ -113,7 +119,7 @@ class Settings:
     learning_rate: float = 1e-3
 
 
-QUICK = Settings(scales=(1.0, 12.0), weight_decays=(1e-3,), hidden=32, epochs=5)
+QUICK = Settings(sums=(1.0,), scales=(1.0, 12.0), weight_decays=(1e-3,), hidden=32, epochs=5)
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,10 @@ class Trial:
 
     scale: float
     weight_decay: float
+
+
+# The margins and the weight decay of TDEF as published.
+_PUBLISHED = Trial(scale=1.0, weight_decay=1e-3)
 
 
 @dataclass(frozen=True)
@@ -173,11 +183,13 @@ def trials_for(experts: int, settings: Settings) -> list[Trial]:
     """Return the grid, the same one for every method.
 
     Example:
-        >>> trials_for(4, Settings())[0]
-        Trial(scale=0.25, weight_decay=0.0001)
+        >>> trials_for(4, Settings())[0], len(trials_for(4, Settings()))
+        (Trial(scale=0.0625, weight_decay=1e-05), 49)
     """
-    grid = itertools.product((1 / experts, *settings.scales), settings.weight_decays)
-    return [Trial(scale, decay) for scale, decay in grid]
+    scales = [total / experts for total in settings.sums] + list(settings.scales)
+    return [
+        Trial(scale, decay) for scale, decay in itertools.product(scales, settings.weight_decays)
+    ]
 
 
 def rewards_for(method: str, costs: Tensor) -> Tensor:
@@ -202,6 +214,9 @@ def rewards_for(method: str, costs: Tensor) -> Tensor:
 def margins_for(method: str, costs: Tensor, scale: float) -> Tensor:
     """Return the margins of a method, whose mean is ``scale``.
 
+    No offset makes margins smaller than those that sum to 1 and keeps them positive, so below that
+    the methods with an offset multiply theory margins by a factor.
+
     Args:
         method: Name of the method.
         costs: Costs of the training rows, shape (n, p).
@@ -216,12 +231,12 @@ def margins_for(method: str, costs: Tensor, scale: float) -> Tensor:
         (tensor([5.0905, 4.9095]), tensor([5.9054, 4.0946]))
     """
     experts = costs.shape[1]
-    if method == "mild-ratio":
-        return theory_margins(reward_mass(sum_rewards(costs)), scale=scale * experts)
-    if method in ("mild", "mild-wins"):
-        mass = method == "mild"
-        counts = reward_mass(sum_rewards(costs)) if mass else winner_counts(costs)
-        return theory_margins(counts, offset=scale - 1 / experts)
+    if method in ("mild", "mild-ratio", "mild-wins"):
+        counts = winner_counts(costs) if method == "mild-wins" else None
+        mass = reward_mass(sum_rewards(costs)) if counts is None else counts
+        if method == "mild-ratio" or scale * experts < 1:
+            return theory_margins(mass, scale=scale * experts)
+        return theory_margins(mass, offset=scale - 1 / experts)
     return torch.full((experts,), scale, dtype=costs.dtype)
 
 
@@ -305,8 +320,17 @@ def scores_of(weights: Sequence[Tensor], vectors: Tensor) -> Tensor:
     return torch.baddbmm(last[:, None], inner.relu().transpose(0, 1), second)
 
 
-def run_cell(cell: StudyCell, settings: Settings, folders: Folders) -> dict[str, Any]:
+def run_cell(
+    cell: StudyCell, settings: Settings, folders: Folders, stored: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Train the grid of one cell, and choose from it by the held-out rows.
+
+    Args:
+        cell: The cell.
+        settings: How to train and what to try.
+        folders: Where data and cache lie.
+        stored: Outcome of the cell with a narrower grid. Each network is independent of the others
+            in its batch, so only the trials that it lacks are trained.
 
     Returns:
         Outcome as plain data: the figures of each trial, which one was chosen, and what it pays on
@@ -323,44 +347,57 @@ def run_cell(cell: StudyCell, settings: Settings, folders: Folders) -> dict[str,
     # Vectors have a mean square of 1 along each direction on average.
     vectors = torch.from_numpy(problem.vectors) * width
     costs = torch.from_numpy(problem.costs).float()
-    trials = trials_for(costs.shape[1], settings)
+    old = {} if stored is None else {_trial_of(row): row for row in stored["trials"]}
+    grid = trials_for(costs.shape[1], settings)
+    trials = [trial for trial in grid if trial not in old]
     weights = train_together(
         vectors[taught], costs[taught], cell.method, trials, settings, cell.seed
     )
     with torch.inference_mode():
         validation = _paid(scores_of(weights, vectors[held_out]), costs[held_out])
         choices = scores_of(weights, torch.from_numpy(problem.test_vectors) * width)
-        test_costs = torch.from_numpy(problem.test_costs)
-        test = _paid(choices, test_costs)
-    means = validation.mean(dim=1)
-    chosen = int(means.argmin())
-    published = trials.index(Trial(1.0, 1e-3))
-    shares = [_shares(scores) for scores in choices]
+        test = _paid(choices, torch.from_numpy(problem.test_costs))
+    new = {
+        trial: {
+            **asdict(trial),
+            "validation": float(validation[place].mean()),
+            "test": float(test[place].mean()),
+            "shares": _shares(choices[place]),
+        }
+        for place, trial in enumerate(trials)
+    }
+    rows = [new.get(trial) or old[trial] for trial in grid]
+    chosen = min(range(len(grid)), key=lambda place: float(rows[place]["validation"]))
+
+    def paid_by(trial: Trial, name: str) -> list[float]:
+        """Return what a trial pays on each test row; of old trials two are stored."""
+        if trial in new:
+            return [round(float(value), 6) for value in test[trials.index(trial)]]
+        assert stored is not None
+        return list(stored[name])
+
+    published = grid.index(_PUBLISHED)
     return {
         "cell": asdict(cell),
         "settings": asdict(settings),
-        "trials": [
-            {
-                **asdict(trial),
-                "validation": float(mean),
-                "test": float(paid.mean()),
-                "shares": share,
-            }
-            for trial, mean, paid, share in zip(trials, means, test, shares, strict=True)
-        ],
+        "trials": rows,
         "chosen": chosen,
-        "loss": float(test[chosen].mean()),
-        "published_loss": float(test[published].mean()),
-        "shares": shares[chosen],
+        "loss": rows[chosen]["test"],
+        "published_loss": rows[published]["test"],
+        "shares": rows[chosen]["shares"],
         "optimal": _optimal_shares(problem.test_costs),
         "best_single": float(problem.test_costs[:, problem.costs.mean(axis=0).argmin()].mean()),
         "oracle": float(problem.test_costs.min(axis=1).mean()),
-        "paid": [round(float(value), 6) for value in test[chosen]],
-        "published_paid": [round(float(value), 6) for value in test[published]],
+        "paid": paid_by(grid[chosen], "paid"),
+        "published_paid": paid_by(_PUBLISHED, "published_paid"),
         "seconds": round(time.process_time() - start, 2),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
     }
+
+
+def _trial_of(row: dict[str, Any]) -> Trial:
+    return Trial(row["scale"], row["weight_decay"])
 
 
 def problem_for(cell: StudyCell, folders: Folders) -> Problem:
@@ -403,17 +440,73 @@ def _optimal_shares(costs: NDArray[np.float64]) -> list[float]:
 def run_study(
     cells: Sequence[StudyCell], store: Path, settings: Settings, minutes: float, folders: Folders
 ) -> Iterator[tuple[StudyCell, dict[str, Any]]]:
-    """Run the cells that have no file yet, until the time is up."""
+    """Run the cells that have no file with the whole grid yet, until the time is up."""
     end = time.monotonic() + 60 * minutes
-    for cell in cells:
-        path = store / f"{cell.name}.json"
-        if path.exists():
-            continue
+    for cell in pending_cells(cells, store, settings):
         if time.monotonic() > end:
             return
-        outcome = run_cell(cell, settings, folders)
-        write_whole(path, json.dumps(outcome))
+        outcome = run_cell(cell, settings, folders, _stored(store, cell))
+        write_whole(store / f"{cell.name}.json", json.dumps(outcome))
         yield cell, outcome
+
+
+def pending_cells(cells: Sequence[StudyCell], store: Path, settings: Settings) -> list[StudyCell]:
+    """Return the cells whose file is missing or has a narrower grid, in the order to run them.
+
+    In each block, lines and seeds without any result come first, then those on which a method chose
+    the edge of its grid, then the others. The order does not depend on who is better.
+    """
+    outcomes = {cell: _stored(store, cell) for cell in cells}
+    edges: dict[tuple[str, str, int], bool] = {}
+    for cell, outcome in outcomes.items():
+        if outcome is not None:
+            key = (cell.table, cell.row, cell.seed)
+            edges[key] = edges.get(key, False) or bool(edges_of(outcome))
+
+    def order(cell: StudyCell) -> tuple[int, int]:
+        key = (cell.table, cell.row, cell.seed)
+        return _block_of(cell), 0 if key not in edges else 1 if edges[key] else 2
+
+    pending = [
+        cell
+        for cell, outcome in outcomes.items()
+        if outcome is None
+        or not {*trials_for(cell.line.experts.count, settings)}
+        <= {_trial_of(row) for row in outcome["trials"]}
+    ]
+    return sorted(pending, key=order)
+
+
+def _block_of(cell: StudyCell) -> int:
+    data = cell.line.data.name
+    return next(
+        place
+        for place, (tables, name, methods) in enumerate(_BLOCKS)
+        if cell.table in tables and name == data and cell.method in methods
+    )
+
+
+def edges_of(outcome: dict[str, Any]) -> tuple[str, ...]:
+    """Return which edges of its grid the chosen trial of a cell lies at."""
+    trials = [_trial_of(row) for row in outcome["trials"]]
+    chosen = trials[outcome["chosen"]]
+    scales = [trial.scale for trial in trials]
+    decays = [trial.weight_decay for trial in trials]
+    at_edge = {
+        "lowest scale": chosen.scale == min(scales),
+        "highest scale": chosen.scale == max(scales),
+        "lowest decay": chosen.weight_decay == min(decays),
+        "highest decay": chosen.weight_decay == max(decays),
+    }
+    return tuple(name for name, is_edge in at_edge.items() if is_edge)
+
+
+def _stored(store: Path, cell: StudyCell) -> dict[str, Any] | None:
+    path = store / f"{cell.name}.json"
+    if not path.exists():
+        return None
+    outcome: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return outcome
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -427,19 +520,14 @@ def write_whole(path: Path, text: str) -> None:
 
 def print_plan(cells: Sequence[StudyCell], store: Path, settings: Settings, minutes: float) -> None:
     """Print how much is to do, and how long it takes by the cells that are done."""
-    done = [store / f"{cell.name}.json" for cell in cells]
-    seconds = [
-        json.loads(path.read_text(encoding="utf-8"))["seconds"] for path in done if path.exists()
-    ]
-    missing = len(cells) - len(seconds)
-    trials = len(settings.weight_decays) * (1 + len(settings.scales))
-    print(
-        f"{len(cells)} cells of {trials} networks; {len(seconds)} are done, {missing} to do;"
-        f" {minutes:g} minutes"
-    )
+    missing = len(pending_cells(cells, store, settings))
+    trials = len(trials_for(2, settings))
+    print(f"{len(cells)} cells of {trials} networks; {missing} to do in {minutes:g} minutes")
+    stored = [_stored(store, cell) for cell in cells]
+    seconds = [each["seconds"] / len(each["trials"]) for each in stored if each is not None]
     if seconds:
-        each = float(np.mean(seconds))
-        print(f"{each:.1f} s a cell: {missing * each / 60:.0f} minutes for the rest")
+        each = trials * float(np.mean(seconds))
+        print(f"at most {each:.1f} s a cell: {missing * each / 60:.0f} minutes for the rest")
 
 
 def main() -> None:
@@ -454,12 +542,19 @@ def main() -> None:
     parser.add_argument(
         "--collect", type=Path, help="write what the store holds to this file, and stop"
     )
+    parser.add_argument(
+        "--restore", type=Path, help="begin with the cells of this file that the store lacks"
+    )
     options = parser.parse_args()
     if options.collect:
         from paper.network_results import collect_cells
 
         print(f"{collect_cells(options.store, options.collect)} cells: {options.collect}")
         return
+    if options.restore:
+        from paper.network_results import restore_cells
+
+        print(f"{restore_cells(options.restore, options.store)} cells restored")
     torch.set_num_threads(1)
     settings = QUICK if options.quick else Settings()
     cells = cells_of_study(options.tables, 1 if options.quick else options.seeds)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paper import data
 from paper.config import Data
-from paper.data import Folders, labeled_of, main_directions
+from paper.data import Folders, frozen_vectors, labeled_of, main_directions
 from paper.tests.toys import encoded
 
 
@@ -40,6 +41,32 @@ def test_vectors_of_an_image_set_are_computed_once_and_come_back_the_same(tmp_pa
     assert np.array_equal(first.vectors, second.vectors)
     assert first.vectors.shape == (6, 256)
     assert first.is_train.tolist() == [True] * 4 + [False] * 2
+
+
+def test_vectors_that_a_killed_run_has_written_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[bytes] = []
+
+    def vectors(images: list[bytes]) -> np.ndarray:
+        if images == [b"c"]:
+            raise KeyboardInterrupt
+        computed.extend(images)
+        return np.array([list(image) for image in images], dtype=np.float16)
+
+    monkeypatch.setattr(data, "_PART", 2)
+    monkeypatch.setattr(data, "image_vectors", vectors)
+    folders, file = Folders("", str(tmp_path / "cache")), tmp_path / "images"
+    file.write_bytes(b"")
+    with pytest.raises(KeyboardInterrupt):
+        frozen_vectors(folders, file, [b"a", b"b", b"c"])
+    monkeypatch.setattr(
+        data, "image_vectors", lambda images: np.full((len(images), 1), 7, dtype=np.float16)
+    )
+    again = frozen_vectors(folders, file, [b"a", b"b", b"c"])
+    assert again.tolist() == [[97], [98], [7]]
+    assert computed == [b"a", b"b"]
+    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_main_directions_keep_distances_and_look_at_training_rows_alone() -> None:

@@ -43,6 +43,7 @@ def network(row: str, method: str, seed: int, paid: list[float]) -> NetworkResul
         StudyCell("1a", row, seed, method),
         scale=5.0,
         weight_decay=1e-3,
+        trials=49,
         edges=("lowest decay",),
         loss=float(np.mean(paid)),
         shares=(0.5, 0.5),
