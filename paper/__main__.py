@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mildroute.cli._options import AsJson
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from paper.config import ExperimentConfig
+    from paper.run import Store
+
+# Results that come with the repository; their times tell how long a run takes.
+_STORED = Path(__file__).parent / "results" / "linear"
 
 
 def reproduce_tables(
@@ -54,6 +61,9 @@ def reproduce_tables(
         bool,
         typer.Option("--merge", help="Merge the files of the store into one at the end."),
     ] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Say what is to be run and how long it takes, and stop.")
+    ] = False,
     ledger: Annotated[
         Path | None,
         typer.Option(
@@ -89,6 +99,10 @@ def reproduce_tables(
         data=data or (),
         first_line=quick,
     )
+    if not as_json:
+        _print_plan(cells, results)
+    if plan_only:
+        return
     with progress_bar("cells") as tell:
         ran = run_cells(cells, results, workers=workers, progress=tell)
     if merge:
@@ -110,6 +124,21 @@ def reproduce_tables(
         return
     _show(found)
     print_notes(notes, mark="")
+
+
+def _print_plan(cells: list[ExperimentConfig], store: Store) -> None:
+    """Print how many cells the store lacks, and how long they take by stored results."""
+    from paper.run import Store, expected_seconds, missing_cells
+
+    if not cells:
+        return
+    missing = missing_cells(cells, store)
+    times = {**Store(_STORED).read(), **store.read()}
+    seconds, unknown = expected_seconds(missing, times.values())
+    plan = f"{len(missing)} of {len(cells)} cells to run: about {_duration(seconds)} of one core"
+    if unknown:
+        plan += f", and {unknown} cells whose time is unknown"
+    print_notes([plan], mark="")
 
 
 def _summary(names: list[str], store: Any, seeds: int) -> list[dict[str, Any]]:
@@ -159,6 +188,10 @@ def _show(found: list[dict[str, Any]]) -> None:
             for line in lines
         ]
         print_table(f"Table {name}, deferral loss", head, rows)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
 
 
 def _number(value: float | None) -> str:

@@ -7,36 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paper.network_results import NetworkResult, network_gap, pooled_gap, read_results
+from paper.claims import (
+    SEEDS,
+    claims_of,
+    coverage_of,
+    gap_words,
+    markdown,
+    network_file,
+    published_gap,
+    read_store,
+    table_of,
+)
+from paper.network_results import NetworkResult, network_gap, read_results
 from paper.network_study import METHODS as NETWORK_METHODS
 from paper.run import Result, Store
-from paper.summaries import (
-    Gap,
-    LineFigures,
-    figures_of,
-    gap_between,
-    gap_over_sets,
-    results_of,
-    tally_of,
-)
-from paper.tables import MASS_METHODS, TABLES, Line, cells_of
+from paper.summaries import LineFigures, figures_of, results_of
+from paper.tables import TABLES
 
-__all__ = [
-    "IMAGE_TABLES",
-    "READINGS",
-    "chosen_kinds",
-    "claims_table",
-    "gap_words",
-    "lines_table",
-    "markdown",
-    "network_table",
-    "pooled_lines",
-    "write_table",
-]
+__all__ = ["READINGS", "chosen_kinds", "lines_table", "network_table", "write_table"]
 
-IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
 # What linear routers are, as columns name them; "counts" are the m_k of the margins.
 READINGS = {
     "mild": "sum reward, winner counts, argmax, untuned",
@@ -46,7 +36,6 @@ READINGS = {
     "mild-mass-tuned": "sum reward, m from P, argmax, tuned",
     "mildroute": "our default",
 }
-_SEEDS = 5
 _INTRODUCTION = """\
 # The paper, line by line
 
@@ -62,7 +51,7 @@ cross-validation. "-": not run. Real experts are logistic regressions on half of
 rows."""
 
 
-def write_table(store: Store, path: Path, *, seeds: int = _SEEDS) -> int:
+def write_table(store: Store, path: Path, *, seeds: int = SEEDS) -> int:
     """Write the table of a store; the same store gives the same bytes.
 
     Args:
@@ -79,7 +68,8 @@ def write_table(store: Store, path: Path, *, seeds: int = _SEEDS) -> int:
     parts = [
         _INTRODUCTION,
         "## Claims",
-        claims_table(results, networks, seeds),
+        table_of(claims_of(results, networks, seeds)),
+        coverage_of(networks),
         "## Small networks",
         network_table(networks),
         "## Linear routers",
@@ -95,19 +85,7 @@ def write_table(store: Store, path: Path, *, seeds: int = _SEEDS) -> int:
     return len(results)
 
 
-def read_store(store: Store, seeds: int = _SEEDS) -> dict[str, Result]:
-    """Read the results of all tables, those of methods beyond the tables' too."""
-    cells = cells_of(list(TABLES), seeds=seeds)
-    cells += cells_of([name for name in TABLES if not TABLES[name].frozen], methods=MASS_METHODS)
-    return store.read({cell.key for cell in cells})
-
-
-def network_file(store: Store) -> Path:
-    """Return where the results of the network study lie beside a store."""
-    return store.folder.parent / "networks.parquet"
-
-
-def lines_table(table: str, results: Mapping[str, Result], seeds: int = _SEEDS) -> str:
+def lines_table(table: str, results: Mapping[str, Result], seeds: int = SEEDS) -> str:
     """Losses and differences of the lines of a table, and what our default chose on each."""
     figures = figures_of(TABLES[table], results, seeds)
     if not figures:
@@ -179,7 +157,7 @@ def network_table(networks: Sequence[NetworkResult]) -> str:
                 f"{published:.4f}",
                 f"{np.mean([each.loss for each in tdef]):.4f}",
                 *(gap_words(network_gap(by_method[name], tdef)) for name in others),
-                gap_words(_gap_to_published(by_method["mild"], tdef)),
+                gap_words(published_gap([*by_method["mild"], *tdef], "mild").gap),
             ]
         )
     words = "; ".join(f"{name}: {what}" for name, what in NETWORK_METHODS.items())
@@ -189,195 +167,6 @@ def network_table(networks: Sequence[NetworkResult]) -> str:
         f" the choice lies at an edge of the grid: {_edge_words(networks)}."
     )
     return f"{note}\n\n{markdown(head, rows)}"
-
-
-def claims_table(
-    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int = _SEEDS
-) -> str:
-    """Measure each claim of the paper under each reading.
-
-    The interval is that of the mean difference over the lines, which are averaged row by row where
-    they share images.
-    """
-    rows = [
-        *_claim_below_tdef(results, networks, seeds),
-        *_claim_theory_margins(results, networks, seeds),
-        *_claim_noise(results, seeds),
-        *_claim_minority(results, networks, seeds),
-    ]
-    head = ["claim", "reading", "mean difference", "lines better", "significantly", "worse"]
-    return markdown(head, rows)
-
-
-def pooled_lines(
-    lines: Sequence[Line], method: str, other: str, results: Mapping[str, Result], seeds: int
-) -> tuple[Gap, list[Gap]] | None:
-    """Mean difference between two methods over the lines that have both, and that of each line."""
-    by_set: dict[str, list[NDArray[np.float64]]] = {}
-    gaps = []
-    for line in lines:
-        ours, theirs = (results_of(line, name, results, seeds) for name in (method, other))
-        both = sorted(set(ours) & set(theirs))
-        if not both:
-            continue
-        gaps.append(gap_between(ours, theirs))
-        paid = [ours[seed].paid - theirs[seed].paid for seed in both]
-        rows = np.concatenate(paid)[None] if line.experts.kind == "table" else np.stack(paid)
-        # Two subjects of MMLU are 4% of all its rows; that overlap is left out of account.
-        by_set.setdefault(f"{line.data.name} {line.data.groups}", []).append(rows)
-    if not gaps:
-        return None
-    matrices = []
-    for each in by_set.values():
-        seeds_of_all = min(len(rows) for rows in each)
-        matrices.append(np.mean([rows[:seeds_of_all] for rows in each], axis=0))
-    return gap_over_sets(matrices), gaps
-
-
-def gap_words(gap: Gap | None) -> str:
-    """Write a difference with its interval.
-
-    Example:
-        >>> gap_words(Gap(-0.1, -0.2, 0.05)), gap_words(None)
-        ('-0.1000 [-0.2000, +0.0500]', '-')
-    """
-    return "-" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table whose first column is text and whose other columns are figures.
-
-    Example:
-        >>> print(markdown(["row", "loss"], [["a", "0.5"]]))
-        | row | loss |
-        | --- | --: |
-        | a | 0.5 |
-    """
-    rule = ["---", *("--:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
-
-
-def _claim_below_tdef(
-    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
-) -> list[list[str]]:
-    claim = "consistently below TDEF"
-    images = [line for name in IMAGE_TABLES for line in TABLES[name].lines]
-    rows = []
-    for name, label in READINGS.items():
-        if name != "mildroute":
-            found = pooled_lines([x for x in images if x.in_paper], name, "tdef", results, seeds)
-            rows.append(_row(claim, f"linear: {label}", found))
-    ours = [each for each in networks if each.cell.line.in_paper]
-    rows += [
-        _network_row(claim, f"network, {NETWORK_METHODS[name]}; both tuned", ours, name, "tdef")
-        for name in ("mild", "mild-ratio", "mild-wins", "sum-equal", "regression", "ce")
-    ]
-    return rows
-
-
-def _claim_theory_margins(
-    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
-) -> list[list[str]]:
-    claim = "theory margins beat uniform ones"
-    lines = TABLES["margins"].lines
-    rows = [
-        _row(
-            claim,
-            f"linear, MMLU: {READINGS[name]}",
-            pooled_lines(lines, name, "mild-uniform", results, seeds),
-        )
-        for name in ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
-    ]
-    images = [line for name in IMAGE_TABLES for line in TABLES[name].lines]
-    rows += [
-        _row(
-            claim,
-            f"linear, images: {READINGS[name]}",
-            pooled_lines(images, name, "mild-uniform", results, seeds),
-        )
-        for name in ("mild-mass", "mild-mass-tuned")
-    ]
-    return rows + [
-        _network_row(
-            claim, f"network, {NETWORK_METHODS[name]}; both tuned", networks, name, "sum-equal"
-        )
-        for name in ("mild", "mild-ratio", "mild-wins")
-    ]
-
-
-def _claim_noise(results: Mapping[str, Result], seeds: int) -> list[list[str]]:
-    names = ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
-    found = {
-        name: pooled_lines(TABLES["noise"].lines, name, "tdef", results, seeds) for name in names
-    }
-    return [
-        _row("below TDEF under 20% noise", f"linear, MMLU: {READINGS[name]}", found[name])
-        for name in names
-    ]
-
-
-def _claim_minority(
-    results: Mapping[str, Result], networks: Sequence[NetworkResult], seeds: int
-) -> list[list[str]]:
-    names = ("mild", "mild-tuned", "mild-mass", "mild-mass-tuned")
-    rows = []
-    severe = TABLES["severe"].lines
-    for claim, lines in (
-        ("95/5, MMLU", TABLES["extreme"].lines),
-        ("90/10, images", [line for line in severe if line.in_paper]),
-        ("90/10, images, lines not in the paper", [line for line in severe if not line.in_paper]),
-    ):
-        for name in names:
-            found = pooled_lines(lines, name, "tdef", results, seeds)
-            rows.append(_row(f"below TDEF at {claim}", f"linear: {READINGS[name]}", found))
-    rows += [
-        _network_row(
-            "below TDEF at 90/10, images",
-            f"network, {NETWORK_METHODS[name]}; both tuned",
-            [each for each in networks if each.cell.table == "severe" and each.cell.line.in_paper],
-            name,
-            "tdef",
-        )
-        for name in ("mild", "mild-wins", "sum-equal")
-    ]
-    return rows
-
-
-def _row(claim: str, reading: str, found: tuple[Gap, list[Gap]] | None) -> list[str]:
-    if found is None:
-        return [claim, reading, "not run", "-", "-", "-"]
-    pooled, gaps = found
-    tally = tally_of(gaps)
-    return [
-        claim,
-        reading,
-        gap_words(pooled),
-        f"{tally.better} of {tally.lines}",
-        str(tally.significantly_better),
-        f"{tally.worse}, {tally.significantly_worse} significantly",
-    ]
-
-
-def _network_row(
-    claim: str, reading: str, networks: Sequence[NetworkResult], method: str, other: str
-) -> list[str]:
-    pooled = pooled_gap(list(networks), method, other)
-    if pooled is None:
-        return _row(claim, reading, None)
-    gaps = []
-    for line in dict.fromkeys((each.cell.table, each.cell.row) for each in networks):
-        here = [each for each in networks if (each.cell.table, each.cell.row) == line]
-        gap = network_gap(
-            *([each for each in here if each.cell.method == name] for name in (method, other))
-        )
-        gaps += [] if gap is None else [gap]
-    return _row(claim, reading, (pooled[0], gaps))
-
-
-def _gap_to_published(ours: list[NetworkResult], tdef: list[NetworkResult]) -> Gap | None:
-    published = {each.cell.seed: each.published_paid for each in tdef}
-    rows = [each.paid - published[each.cell.seed] for each in ours if each.cell.seed in published]
-    return gap_over_sets([np.stack(rows)]) if rows else None
 
 
 def _edge_words(networks: Sequence[NetworkResult]) -> str:

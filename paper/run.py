@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,12 +32,20 @@ from threadpoolctl import threadpool_limits
 from benchmarks.commit import commit
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError
-from paper.config import Data, ExperimentConfig
+from paper.config import Data, ExperimentConfig, Method
 from paper.data import IMAGE_SETS, Folders, labeled_of
 from paper.problems import Problem, problem_of, router_of
 from paper.train import choose_by_network
 
-__all__ = ["Progress", "Result", "Store", "missing_cells", "run_cell", "run_cells"]
+__all__ = [
+    "Progress",
+    "Result",
+    "Store",
+    "expected_seconds",
+    "missing_cells",
+    "run_cell",
+    "run_cells",
+]
 
 
 # What an experiment found, and which part of it must not depend on where it ran.
@@ -238,8 +247,6 @@ def _result_of(row: dict[str, Any], paid: NDArray[np.float64]) -> Result:
 # Called with what is done, how much there is, and a word on it.
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-# Results, or seconds, after which what was found is written; what a killed run loses.
-_BATCH, _PATIENCE = 16, 30.0
 _TELLING = ("mildroute", "numpy", "scikit-learn", "scipy")
 _TELLING_OF_NETWORKS = ("torch", "transformers")
 
@@ -283,7 +290,10 @@ def run_cells(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> int:
-    """Run the cells that the store does not hold yet, and write what they find.
+    """Run the cells that the store does not hold yet, and write each result at once.
+
+    Cells that need no vectors of images come first, then one image set after another, and the
+    networks that read pixels or text last.
 
     Args:
         cells: The experiments; those with equal keys run once.
@@ -308,11 +318,16 @@ def run_cells(
     if not todo:
         return 0
     folders = Folders.from_environment()
-    _prepare(todo, folders, tell)
     tell(0, len(todo), "")
-    found = _here(todo, folders) if workers == 1 else _in_processes(todo, folders, workers)
-    for done, result in enumerate(_kept(found, store), start=1):
-        tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
+    done = 0
+    for image_set, group in groupby(sorted(todo, key=_stage), key=_image_set):
+        cells = list(group)
+        _prepare(image_set, folders, tell)
+        results = _here(cells, folders) if workers == 1 else _in_processes(cells, folders, workers)
+        for result in results:
+            store.append([result])
+            done += 1
+            tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
     return len(todo)
 
 
@@ -334,6 +349,40 @@ def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[Exper
     """
     known = store.keys()
     return [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in known]
+
+
+def expected_seconds(
+    cells: Sequence[ExperimentConfig], results: Iterable[Result]
+) -> tuple[float, int]:
+    """Estimate the processor time of cells from results of the same method.
+
+    Args:
+        cells: The experiments.
+        results: Results, of the same data set if possible.
+
+    Returns:
+        Seconds of the cells with a comparable result, and the number of cells without any.
+
+    Example:
+        >>> from paper.config import Data, Experts
+        >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
+        >>> expected_seconds([cell], [])
+        (0.0, 1)
+    """
+    same_data: dict[tuple[str, Method], list[float]] = {}
+    same_method: dict[Method, list[float]] = {}
+    for result in results:
+        method = result.cell.method
+        same_data.setdefault((result.cell.data.name, method), []).append(result.seconds)
+        same_method.setdefault(method, []).append(result.seconds)
+    total, unknown = 0.0, 0
+    for cell in cells:
+        known = same_data.get((cell.data.name, cell.method)) or same_method.get(cell.method)
+        if known:
+            total += float(np.mean(known))
+        else:
+            unknown += 1
+    return total, unknown
 
 
 @contextmanager
@@ -393,32 +442,21 @@ def _versions(packages: Sequence[str]) -> str:
     return json.dumps(found, sort_keys=True)
 
 
-def _kept(found: Iterator[Result], store: Store) -> Iterator[Result]:
-    """Pass results on and write them in batches, the last one even if the run ends in an error."""
-    batch: list[Result] = []
-    last = time.monotonic()
-    try:
-        for result in found:
-            batch.append(result)
-            if len(batch) >= _BATCH or time.monotonic() - last > _PATIENCE:
-                store.append(batch)
-                batch, last = [], time.monotonic()
-            yield result
-    finally:
-        store.append(batch)
+def _stage(cell: ExperimentConfig) -> tuple[bool, str]:
+    return bool(cell.method.network), _image_set(cell)
 
 
-def _prepare(cells: Sequence[ExperimentConfig], folders: Folders, tell: Progress) -> None:
-    """Compute the vectors of image sets once, before several workers would each do so."""
-    wanted = [
-        cell.data.name
-        for cell in cells
-        if cell.data.features == "frozen" or cell.experts.kind == "real"
-    ]
-    for name in sorted(set(wanted) & set(IMAGE_SETS)):
-        data = Data(name)
+def _image_set(cell: ExperimentConfig) -> str:
+    """Return the image set whose frozen vectors a cell needs, or an empty string."""
+    needs_vectors = cell.data.features == "frozen" or cell.experts.kind == "real"
+    return cell.data.name if needs_vectors and cell.data.name in IMAGE_SETS else ""
+
+
+def _prepare(image_set: str, folders: Folders, tell: Progress) -> None:
+    """Compute the vectors of an image set once, before several workers would each do so."""
+    if image_set:
         with _one_thread(with_torch=True):
-            labeled_of(data, folders, partial(_tell_vectors, tell, name))
+            labeled_of(Data(image_set), folders, partial(_tell_vectors, tell, image_set))
 
 
 def _tell_vectors(tell: Progress, name: str, done: int, total: int) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.rows import Row, at_least, at_most, main, reported
+from paper.claims import IMAGE_TABLES
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from paper.report import write_table
 from paper.run import Store, run_cells
@@ -28,7 +29,6 @@ from paper.summaries import LineFigures, figures_of, tally_of
 from paper.tables import TABLES, cells_of
 
 STORE = Path(__file__).parent / "results" / "linear"
-IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
 SHOWN = ("mild", "mild-decoded", "mild-tuned", "mild-mass", "mild-mass-tuned", "mildroute")
 SEEDS, RANDOM_CELLS, QUICK_CELLS, NETWORK_ROWS = 5, 20, 2, 200
 

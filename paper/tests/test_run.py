@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from mildroute.exceptions import ArgumentError
 from paper import run
-from paper.config import Data, ExperimentConfig, Experts
+from paper.config import Data, ExperimentConfig, Experts, Method
 from paper.data import Folders
 from paper.problems import METHODS, problem_of, router_of
-from paper.run import Store, missing_cells, run_cell, run_cells
-from paper.tests.toys import toy_cell, toy_cells
+from paper.run import Result, Store, expected_seconds, missing_cells, run_cell, run_cells
+from paper.tests.toys import made_up, toy_cell, toy_cells
 
 
 @pytest.fixture(autouse=True)
@@ -92,16 +93,51 @@ def test_progress_counts_up_to_the_number_of_missing_cells(tmp_path: Path) -> No
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def test_results_are_written_in_batches_before_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_BATCH", 2)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_result_is_written_at_once(tmp_path: Path, workers: int) -> None:
     store, seen = Store(tmp_path), []
     run_cells(
-        toy_cells(5), store, progress=lambda _done, _total, _word: seen.append(len(store.keys()))
+        toy_cells(3),
+        store,
+        workers=workers,
+        progress=lambda _done, _total, _word: seen.append(len(store.keys())),
     )
-    assert seen == [0, 0, 2, 2, 4, 4]
-    assert len(store.keys()) == 5
+    assert seen == [0, 1, 2, 3]
+
+
+def test_tables_of_answers_come_before_the_images_whose_vectors_take_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experts = Experts("synthetic", (0.7, 0.3))
+    images = [ExperimentConfig(Data(name), experts) for name in ("svhn", "cifar10", "svhn")]
+    pixels = ExperimentConfig(
+        Data("cifar10", features="raw"), experts, method=Method("tdef", "resnet-small")
+    )
+    events: list[str] = []
+
+    def labeled(data: Data, *_: object) -> None:
+        events.append(f"vectors of {data.name}")
+
+    def pretend(cell: ExperimentConfig, _: Folders) -> Result:
+        events.append(f"{cell.data.name} {cell.method.network}".strip())
+        return made_up(cell)
+
+    monkeypatch.setattr(run, "labeled_of", labeled)
+    monkeypatch.setattr(run, "run_cell", pretend)
+    run_cells([pixels, *images, toy_cell()], Store(tmp_path))
+    assert events == [
+        *("toy", "vectors of cifar10", "cifar10"),
+        *("vectors of svhn", "svhn", "cifar10 resnet-small"),
+    ]
+
+
+def test_the_time_of_a_cell_is_that_of_its_method_on_its_data_or_elsewhere() -> None:
+    done = [
+        replace(made_up(toy_cell(seed=seed)), seconds=seconds) for seed, seconds in ((0, 2), (1, 4))
+    ]
+    other = replace(toy_cell(), data=Data("cifar10"))
+    assert expected_seconds([toy_cell(seed=2)], done) == (3, 0)
+    assert expected_seconds([other, toy_cell("mild")], done) == (3, 1)
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         CascadePath as CascadePath,
         CascadeRouter as CascadeRouter,
     )
+    from mildroute.routers.cost_sensitive import CostSensitiveClassifier as CostSensitiveClassifier
     from mildroute.routers.features import TopicFeatures as TopicFeatures
     from mildroute.routers.frontier.operating_point import OperatingPoint as OperatingPoint
     from mildroute.routers.frontier.router import FrontierRouter as FrontierRouter
