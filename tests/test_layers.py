@@ -18,8 +18,8 @@ LAYERS = [
     "_jsonl",
     "_hashing",
     "_checks",
+    "_short_form",
     "_yaml",
-    "_shapes",
     "configuration",
     "_format",
     "text",
@@ -83,7 +83,7 @@ HOMES = {
     "typer": {"cli"},
     "uvicorn": {"gateway"},
     "pydantic": {"configuration", "decision", "experts", "gateway"},
-    "pydantic_core": {"configuration", "decision"},
+    "pydantic_core": {"_short_form", "configuration", "decision"},
     "yaml": {"_yaml"},
 }
 

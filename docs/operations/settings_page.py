@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mildroute.configuration import json_schema
+from mildroute.experts.kinds import ExpertFileModel
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.key_file import KeyFile
 
@@ -38,7 +39,11 @@ KINDS = {
     "routes": "names, each with a target or nothing",
     "learning": "a path or a URL",
 }
-MODELS: dict[str, Any] = {"gateway": GatewayConfig, "keys": KeyFile}
+MODELS: dict[str, Any] = {
+    "experts": ExpertFileModel,
+    "gateway": GatewayConfig,
+    "keys": KeyFile,
+}
 
 
 def schemas() -> dict[str, str]:

@@ -141,7 +141,8 @@ def json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
         if isinstance(node.get("title"), str):
             del node["title"]  # a name in other words
         if isinstance(node.get("description"), str):
-            node["description"] = " ".join(node["description"].replace("``", "`").split())
+            text = re.split(r"\n *(?:Args|Example):", node["description"])[0]
+            node["description"] = " ".join(text.replace("``", "`").split())
     return schema
 
 
@@ -186,6 +187,7 @@ def _alternatives(
         yield from _alternatives(schema, schema["$defs"][name], content)
     for child in [*node.get("anyOf", ()), *node.get("oneOf", ())]:
         yield from _alternatives(schema, child, content)
-    kind = node.get("properties", {}).get("kind", {}).get("const")
-    if kind is None or (isinstance(content, dict) and content.get("kind") == kind):
+    rule = node.get("properties", {}).get("kind", {})
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if rule.get("const", kind) == kind and kind not in rule.get("not", {}).get("enum", ()):
         yield node

@@ -144,7 +144,7 @@ def test_a_kind_of_another_package_gets_its_settings_and_the_name(
     with pytest.raises(ArgumentError, match="did you mean 'parrot'"):
         read_experts(path)
     path.write_text("experts:\n  polly: {kind: parrot, price: free}\n")
-    with pytest.raises(ArgumentError, match=r"experts.yaml:2: 'price': a price"):
+    with pytest.raises(ArgumentError, match=r"experts.yaml:2: experts.polly.price: a price"):
         read_experts(path)
 
 

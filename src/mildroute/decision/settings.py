@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from mildroute._short_form import ShortForm
 from mildroute.decision.targets import target_from_setting
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "EncoderConfig",
     "ExplorationConfig",
     "RoutingConfig",
-    "ShortForm",
     "TargetRule",
     "TargetSetting",
 ]
@@ -30,36 +30,6 @@ AUTO_MODEL = "mildroute"
 _POSITIVE = {"gt": 0}
 _NOT_NEGATIVE = {"ge": 0}
 _SHARE = {"ge": 0, "le": 1}
-
-
-@dataclass(frozen=True)
-class ShortForm:
-    """A rule for pydantic: one setting may stand in place of its section.
-
-    Args:
-        setting: Name of the setting, such as ``url`` for ``store: redis://host``.
-        type: Type of the setting, for the JSON Schema.
-    """
-
-    setting: str
-    type: Any
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Return a schema that turns the short form into the section before it is checked."""
-        from pydantic_core import core_schema
-
-        section = handler(source)
-        return core_schema.no_info_before_validator_function(
-            self._expand,
-            section,
-            json_schema_input_schema=core_schema.union_schema(
-                [handler.generate_schema(self.type), section]
-            ),
-        )
-
-    def _expand(self, value: Any) -> Any:
-        is_short = isinstance(value, (str, int, float, bool))
-        return {self.setting: value} if is_short else value
 
 
 class TargetRule:
@@ -141,7 +111,7 @@ class RoutingConfig:
     session_ttl: float = field(default=3600.0, metadata=_POSITIVE)
     """Seconds after which an idle conversation is forgotten."""
 
-    exploration: Annotated[ExplorationConfig, ShortForm("rate", float)] = ExplorationConfig()
+    exploration: Annotated[ExplorationConfig, ShortForm(float, ("rate",))] = ExplorationConfig()
     """Requests that go to another expert than the router's choice; a number sets ``rate``."""
 
     presets: Mapping[str, TargetSetting] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from typing import Any
 from mildroute._optional import needs_extra
 from mildroute.exceptions import ArgumentError, install_command
 from mildroute.experts.base import HTTPResult
-from mildroute.experts.secrets import MANY, RequestHeaders, Secret, SecretSet
+from mildroute.experts.redaction import MIN_UNIQUE
+from mildroute.experts.secrets import RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import is_variable
 
 __all__ = ["UNSUPPORTED", "LiteLLMModel", "load_litellm"]
@@ -317,7 +318,7 @@ def _environment_secrets() -> list[Secret]:
     """Return keys from the environment, where the SDK looks for a provider's keys."""
     secrets = []
     for name, value in os.environ.items():
-        if len(value) >= MANY and _is_secret_name(name):
+        if len(value) >= MIN_UNIQUE and _is_secret_name(name):
             try:
                 secrets.append(Secret(name))
             except ArgumentError:  # The value is not a key, but such as a path with a space.

@@ -122,9 +122,9 @@ class Timeouts:
         10.0
     """
 
-    total: float = 60.0
-    connect: float = 10.0
-    read: float | None = None
+    total: float = field(default=60.0, metadata={"gt": 0})
+    connect: float = field(default=10.0, metadata={"gt": 0})
+    read: float | None = field(default=None, metadata={"gt": 0})
 
     def __post_init__(self) -> None:
         """Check all of them."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from mildroute._optional import needs_extra
+from mildroute._short_form import ShortForm
 from mildroute._yaml import YamlDocument, read_document
 from mildroute.configuration import MODEL, check_document
 from mildroute.decision.settings import (
@@ -18,11 +19,11 @@ from mildroute.decision.settings import (
     EncoderConfig,
     ExplorationConfig,
     RoutingConfig,
-    ShortForm,
 )
 from mildroute.decision.targets import TARGETS, describe_target, parse_target, target_from_setting
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.secrets import refuse_literal_secrets, validate_variable
+from mildroute.experts.literal_secrets import refuse_literal_secrets
+from mildroute.experts.secrets import validate_variable
 
 with needs_extra("pydantic", extra="serve", user="mildroute.gateway"):
     from pydantic import AfterValidator, BeforeValidator, Field
@@ -300,14 +301,14 @@ class GatewayConfig:
     logging: LoggingConfig = LoggingConfig()
     """The gateway's own log, on stderr."""
 
-    store: Annotated[StoreConfig, ShortForm("url", str)] = StoreConfig()
+    store: Annotated[StoreConfig, ShortForm(str, ("url",))] = StoreConfig()
     """A Redis or Valkey server that several gateways share."""
 
     on_store_failure: Literal["closed", "open"] = "closed"
     """Treatment of requests of keys with limits while the store is unreachable: ``closed`` rejects
     them with 503, ``open`` admits them."""
 
-    page: Annotated[PageConfig, ShortForm("enabled", bool)] = PageConfig()
+    page: Annotated[PageConfig, ShortForm(bool, ("enabled",))] = PageConfig()
     """The page in the browser."""
 
     keys: Path | None = None

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mildroute.experts.secrets import literal_hints, redaction_pattern
+from mildroute.experts.redaction import literal_hints, redaction_pattern
 
 KEYS = (
     "plain-key_0123456789.abc",
