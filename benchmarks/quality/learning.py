@@ -28,15 +28,9 @@ from scipy.stats import beta
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute.evaluation.sequential import (
-    LearningPlan,
-    canary_gains,
-    compare_sequentially,
-    find_change,
-    judge_candidate,
-    judge_promoted,
-    share_of_alpha,
-)
+from mildroute.evaluation.expert_changes import find_change
+from mildroute.evaluation.rollout import LearningPlan, judge_candidate, judge_promoted
+from mildroute.evaluation.sequential import canary_gains, compare_sequentially, share_of_alpha
 
 Vector = NDArray[np.float64]
 PLAN = LearningPlan()

@@ -20,9 +20,9 @@ from mildroute.evaluation.comparison import (
     compare,
     default_routers,
 )
-from mildroute.evaluation.frontier import oracle_point
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.cost_quality import oracle_point
 from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
+from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier.router import FrontierRouter

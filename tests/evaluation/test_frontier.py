@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.evaluation.frontier import (
-    Frontier,
+from mildroute.evaluation.cost_quality import (
     Point,
-    measure_frontier,
     mix_shares,
     oracle_point,
     random_mixture,
     single_points,
 )
+from mildroute.evaluation.frontier import Frontier, measure_frontier
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.frontier.router import FrontierRouter
 

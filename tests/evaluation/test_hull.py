@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.evaluation.frontier import Point, aiq, convex_hull, interpolate
+from mildroute.evaluation.cost_quality import Point, aiq, convex_hull, interpolate
 from mildroute.exceptions import ArgumentError
 
 POINTS = [

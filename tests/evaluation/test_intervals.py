@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.stats import ttest_rel
 
-from mildroute.evaluation.intervals import (
-    Interval,
-    bootstrap,
-    bootstrap_means,
-    holm,
-    paired_difference,
-)
+from mildroute.evaluation.intervals import bootstrap, holm, paired_difference
+from mildroute.evaluation.resampling import Interval, bootstrap_means
 from mildroute.exceptions import ArgumentError, ShapeError
 
 VALUES = st.lists(st.floats(-5, 5, width=16), min_size=1, max_size=15)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from mildroute.evaluation.intervals import bounded_mean_lower
+from mildroute.evaluation.bounded_means import bounded_mean_lower
 from mildroute.exceptions import ArgumentError
 
 

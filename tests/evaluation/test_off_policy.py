@@ -11,8 +11,8 @@ from mildroute.evaluation.off_policy import (
     estimate_cost_difference,
     estimate_expert_costs,
     estimate_policy_cost,
-    fit_outcome_model,
 )
+from mildroute.evaluation.outcome_forecasts import fit_outcome_model
 from mildroute.exceptions import ArgumentError, ShapeError
 
 METHODS: tuple[Method, ...] = ("ips", "snips", "dr")

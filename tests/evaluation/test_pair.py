@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mildroute.evaluation.frontier import PairCurve, pgr_curve
+from mildroute.evaluation.pair_curve import PairCurve, pgr_curve
 from mildroute.exceptions import ArgumentError, ShapeError
 
 WIN_RATES = np.array([0.95, 0.15, 0.35, 0.85, 0.55, 0.25, 0.65, 0.05, 0.75, 0.45])

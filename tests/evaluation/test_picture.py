@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mildroute.evaluation.frontier import measure_frontier
-from mildroute.evaluation.report import frontier_svg
+from mildroute.evaluation.frontier_picture import frontier_svg
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mildroute._format import to_jsonable
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.resampling import Interval
 
 
 def test_nested_results_become_plain_values_and_numbers_unknown_to_json_none() -> None:

@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mildroute.evaluation.metrics import (
-    brier_score,
-    deferral_loss,
-    effective_experts,
+from mildroute.evaluation.expert_usage import effective_experts, expert_shares
+from mildroute.evaluation.metrics import deferral_loss, gap_closed, oracle, regret
+from mildroute.evaluation.policy_evaluation import evaluate_choices
+from mildroute.evaluation.posterior_calibration import brier_score
+from mildroute.evaluation.specialist_recall import (
     exactly_one_right_recall,
     expert_recall,
-    expert_shares,
-    gap_closed,
-    oracle,
-    regret,
     worst_recall,
 )
-from mildroute.evaluation.policy_evaluation import evaluate_choices
 from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 

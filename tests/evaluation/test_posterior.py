@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.evaluation.metrics import brier_score, calibration_error, reliability
+from mildroute.evaluation.posterior_calibration import brier_score, calibration_error, reliability
 from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import tables
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.evaluation.metrics import (
+from mildroute.evaluation.metrics import oracle
+from mildroute.evaluation.specialist_recall import (
     exactly_one_right_recall,
     expert_recall,
-    oracle,
     winners,
     worst_recall,
 )

@@ -17,7 +17,8 @@ from mildroute.costs.table import CostTable
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_savings import savings
 from mildroute.evaluation.frontier import measure_frontier
-from mildroute.evaluation.report import plot_frontier, report_html
+from mildroute.evaluation.frontier_picture import plot_frontier
+from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate
 from mildroute.fitting.text_router import TextRouter
 

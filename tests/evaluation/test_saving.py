@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from mildroute._format import as_dollars, as_score
-from mildroute.evaluation.cost_savings import as_percent, format_points, savings
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.cost_savings import savings
+from mildroute.evaluation.resampling import Interval
+from mildroute.evaluation.savings_sentences import as_percent, format_points
 from mildroute.exceptions import ArgumentError, ShapeError
 
 NAMES = ["small", "large"]

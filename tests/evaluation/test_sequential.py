@@ -7,13 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from mildroute.evaluation.expert_changes import find_change
+from mildroute.evaluation.rollout import LearningPlan, judge_candidate, judge_promoted
 from mildroute.evaluation.sequential import (
-    LearningPlan,
     canary_gains,
     compare_sequentially,
-    find_change,
-    judge_candidate,
-    judge_promoted,
     restarted_evidence,
     share_of_alpha,
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.evaluation.metrics import effective_experts, expert_shares, oracle_shares
+from mildroute.evaluation.expert_usage import effective_experts, expert_shares, oracle_shares
 from mildroute.exceptions import ArgumentError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 

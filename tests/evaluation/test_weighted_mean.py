@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from mildroute.evaluation.off_policy import WeightedEstimate, effective_rows, weighted_interval
+from mildroute.evaluation.weighted_means import WeightedEstimate, effective_rows, weighted_interval
 
 
 def mean_of(costs: np.ndarray) -> WeightedEstimate:

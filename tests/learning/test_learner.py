@@ -15,7 +15,7 @@ from learning.world import World, entries, full_table, single_router
 from mildroute._files import file_lock
 from mildroute.cli.app import app
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.sequential import LearningPlan
+from mildroute.evaluation.rollout import LearningPlan
 from mildroute.exceptions import TableError
 from mildroute.fitting.fit import fit
 from mildroute.learning import Learner

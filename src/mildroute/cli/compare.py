@@ -133,7 +133,7 @@ def show_comparison(found: Comparison) -> None:
 
 def _show_at_price(found: Comparison) -> None:
     from mildroute._format import format_number
-    from mildroute.evaluation.cost_savings import shown_interval
+    from mildroute.evaluation.savings_sentences import shown_interval
 
     rows = [
         [
@@ -172,7 +172,7 @@ def _show_at_target(found: Comparison) -> None:
 
     Then what they stand beside.
     """
-    from mildroute.evaluation.cost_savings import shown_interval
+    from mildroute.evaluation.savings_sentences import shown_interval
 
     target = found.settings["target"]
     is_budget = target["kind"] == "budget"

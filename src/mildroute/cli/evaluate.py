@@ -33,8 +33,8 @@ from mildroute.cli._output import (
 )
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.intervals import Interval
     from mildroute.evaluation.policy_evaluation import Evaluation
+    from mildroute.evaluation.resampling import Interval
     from mildroute.evaluation.router_evaluation import RouterEvaluation
 
 __all__ = ["evaluate_router", "write_report"]
@@ -75,7 +75,7 @@ def evaluate_router(
 
     target = target_of(budget, quality, price_weight)
     if report is not None:
-        from mildroute.evaluation.report import check_report_extra
+        from mildroute.evaluation.frontier_picture import check_report_extra
 
         check_report_extra()
     router = load_router(folder)
@@ -132,7 +132,7 @@ def _is_page(path: Path) -> bool:
 
 def _show(found: RouterEvaluation, report: Path | None) -> None:
     from mildroute._format import format_number
-    from mildroute.evaluation.cost_savings import shown_limits
+    from mildroute.evaluation.savings_sentences import shown_limits
 
     figures, saved = found.evaluation, found.savings
     at_price = f"at {found.price_weight_used:.4g} errors a dollar"

@@ -496,8 +496,8 @@ def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
 
 def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
     from mildroute._format import format_number
-    from mildroute.evaluation.cost_savings import shown_interval
-    from mildroute.evaluation.intervals import Interval
+    from mildroute.evaluation.resampling import Interval
+    from mildroute.evaluation.savings_sentences import shown_interval
     from mildroute.fitting.result import split_words
 
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")

@@ -196,7 +196,7 @@ def _priced(bill: float | None) -> str:
 
 def _show_potential(potential: Potential, found: TableSummary) -> None:
     from mildroute._format import format_number
-    from mildroute.evaluation.cost_savings import shown_interval
+    from mildroute.evaluation.savings_sentences import shown_interval
 
     rows = [
         [

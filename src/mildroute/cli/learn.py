@@ -239,7 +239,7 @@ def _names(path: Path | None) -> tuple[str, ...] | None:
 
 
 def _plan(given: list[str]) -> Any:
-    from mildroute.evaluation.sequential import LearningPlan
+    from mildroute.evaluation.rollout import LearningPlan
 
     values: dict[str, Any] = {}
     usual = LearningPlan()

@@ -16,26 +16,29 @@ if TYPE_CHECKING:
         compare as compare,
         default_routers as default_routers,
     )
-    from mildroute.evaluation.cost_savings import Savings as Savings, savings as savings
-    from mildroute.evaluation.frontier import (
-        Frontier as Frontier,
-        PairCurve as PairCurve,
+    from mildroute.evaluation.cost_quality import (
         Point as Point,
         aiq as aiq,
         convex_hull as convex_hull,
         interpolate as interpolate,
-        measure_frontier as measure_frontier,
         oracle_point as oracle_point,
-        pgr_curve as pgr_curve,
         random_mixture as random_mixture,
         single_points as single_points,
     )
+    from mildroute.evaluation.cost_savings import Savings as Savings, savings as savings
+    from mildroute.evaluation.expert_changes import Change as Change, find_change as find_change
+    from mildroute.evaluation.expert_usage import (
+        effective_experts as effective_experts,
+        expert_shares as expert_shares,
+        oracle_shares as oracle_shares,
+    )
+    from mildroute.evaluation.frontier import (
+        Frontier as Frontier,
+        measure_frontier as measure_frontier,
+    )
     from mildroute.evaluation.intervals import (
-        BootstrapSamples as BootstrapSamples,
         Difference as Difference,
-        Interval as Interval,
         bootstrap as bootstrap,
-        bootstrap_means as bootstrap_means,
         holm as holm,
         paired_difference as paired_difference,
     )
@@ -45,49 +48,54 @@ if TYPE_CHECKING:
     )
     from mildroute.evaluation.metrics import (
         best_single as best_single,
-        brier_score as brier_score,
-        calibration_error as calibration_error,
         chosen_costs as chosen_costs,
         deferral_loss as deferral_loss,
         dollars_per_1000 as dollars_per_1000,
-        effective_experts as effective_experts,
-        exactly_one_right_recall as exactly_one_right_recall,
-        expert_recall as expert_recall,
-        expert_shares as expert_shares,
         gap_closed as gap_closed,
         mean_score as mean_score,
         oracle as oracle,
-        oracle_shares as oracle_shares,
         regret as regret,
-        reliability as reliability,
-        winners as winners,
-        worst_recall as worst_recall,
     )
     from mildroute.evaluation.off_policy import (
         Estimate as Estimate,
         estimate_cost_difference as estimate_cost_difference,
         estimate_expert_costs as estimate_expert_costs,
         estimate_policy_cost as estimate_policy_cost,
-        fit_outcome_model as fit_outcome_model,
     )
+    from mildroute.evaluation.outcome_forecasts import fit_outcome_model as fit_outcome_model
+    from mildroute.evaluation.pair_curve import PairCurve as PairCurve, pgr_curve as pgr_curve
     from mildroute.evaluation.policy_evaluation import (
         Evaluation as Evaluation,
         evaluate_choices as evaluate_choices,
     )
+    from mildroute.evaluation.posterior_calibration import (
+        brier_score as brier_score,
+        calibration_error as calibration_error,
+        reliability as reliability,
+    )
     from mildroute.evaluation.report import report_html as report_html
+    from mildroute.evaluation.resampling import (
+        BootstrapSamples as BootstrapSamples,
+        Interval as Interval,
+        bootstrap_means as bootstrap_means,
+    )
+    from mildroute.evaluation.rollout import LearningPlan as LearningPlan
     from mildroute.evaluation.router_evaluation import (
         RouterEvaluation as RouterEvaluation,
         evaluate as evaluate,
     )
     from mildroute.evaluation.sequential import (
-        Change as Change,
-        LearningPlan as LearningPlan,
         SequentialComparison as SequentialComparison,
         canary_gains as canary_gains,
         compare_sequentially as compare_sequentially,
-        find_change as find_change,
         restarted_evidence as restarted_evidence,
         share_of_alpha as share_of_alpha,
+    )
+    from mildroute.evaluation.specialist_recall import (
+        exactly_one_right_recall as exactly_one_right_recall,
+        expert_recall as expert_recall,
+        winners as winners,
+        worst_recall as worst_recall,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import MildrouteError
 from mildroute.fitting.alternatives import simplest_alternative, three_lines
 from mildroute.fitting.result import Line

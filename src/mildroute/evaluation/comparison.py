@@ -14,28 +14,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from mildroute._format import as_dollars, as_score, text_table, to_jsonable
-from mildroute.evaluation.frontier import mix_shares, single_points
-from mildroute.evaluation.intervals import (
-    Difference,
-    Interval,
-    Means,
-    bootstrap_means,
-    holm,
-    paired_difference,
-)
-from mildroute.evaluation.metrics import (
-    Choice,
-    as_choice,
-    best_single,
-    chosen_costs,
-    dollars_per_1000,
-    effective_experts,
-    exactly_one_right_recall,
-    expert_shares,
-    oracle,
-    worst_recall,
-)
-from mildroute.evaluation.policy_evaluation import few_rows, figure_columns, gap_of_means
+from mildroute.evaluation.arrays import Choice, as_choice
+from mildroute.evaluation.cost_quality import mix_shares, single_points
+from mildroute.evaluation.expert_usage import effective_experts, expert_shares
+from mildroute.evaluation.figures import figure_columns, gap_of_means
+from mildroute.evaluation.intervals import Difference, holm, paired_difference
+from mildroute.evaluation.metrics import best_single, chosen_costs, dollars_per_1000, oracle
+from mildroute.evaluation.resampling import Interval, Means, bootstrap_means
+from mildroute.evaluation.small_samples import few_rows
+from mildroute.evaluation.specialist_recall import exactly_one_right_recall, worst_recall
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._cross_validation import cluster_codes
 

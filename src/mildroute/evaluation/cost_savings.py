@@ -1,290 +1,30 @@
-"""Savings of a router, as figures and as one sentence with its interval."""
+"""The savings of routing: figures, a verdict, and intervals.
+
+The statement is about rows that had no part in any choice it rests on. A router at one fixed
+operating point is measured on all rows. Given choices at many price weights, one half of the rows
+selects the weight (and the reference, unless named) and the sentence is about the other half;
+groups stay on one side.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._format import as_dollars, as_score, format_number, names_of
-from mildroute.evaluation.frontier import mix_shares, single_points
-from mildroute.evaluation.intervals import (
-    Interval,
-    Means,
-    bootstrap_means,
-    bounded_mean_lower,
-    group_codes,
-)
-from mildroute.evaluation.metrics import (
-    Choice,
-    Matrix,
-    as_choice,
-    as_matrix,
-    best_single,
-    dollars_per_1000,
-)
+from mildroute._format import names_of
+from mildroute.evaluation.arrays import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.bounded_means import bounded_mean_lower
+from mildroute.evaluation.cost_quality import mix_shares, single_points
+from mildroute.evaluation.metrics import best_single, dollars_per_1000
+from mildroute.evaluation.resampling import Interval, Means, bootstrap_means, group_codes
+from mildroute.evaluation.savings_sentences import Verdict, format_headline, format_savings
 from mildroute.exceptions import ArgumentError, ShapeError
 
-__all__ = [
-    "Savings",
-    "Verdict",
-    "as_percent",
-    "format_headline",
-    "format_points",
-    "format_savings",
-    "savings",
-    "savings_of_each",
-    "shown_interval",
-    "shown_limits",
-]
-
-
-# Figures in plain words, as used in a sentence on savings.
-
-
-# Verdicts on the figures, see :class:`mildroute.evaluation.cost_savings.Savings`.
-Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
-
-
-class _Figures(Protocol):
-    """The figures in a sentence."""
-
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def baseline(self) -> str: ...
-    @property
-    def saved(self) -> Interval: ...
-    @property
-    def kept(self) -> Interval: ...
-    @property
-    def score_difference(self) -> Interval: ...
-    @property
-    def score_floor(self) -> float: ...
-    @property
-    def also(self) -> tuple[str, float] | None: ...
-    @property
-    def mix_difference(self) -> Interval: ...
-    @property
-    def dollars_per_1000(self) -> Interval: ...
-    @property
-    def reference_dollars_per_1000(self) -> Interval: ...
-    @property
-    def score(self) -> Interval: ...
-    @property
-    def reference_score(self) -> Interval: ...
-
-
-def shown_interval(interval: Interval, form: str) -> str:
-    """Return a figure with its limits, or "none" if it has no value."""
-    if math.isnan(interval.value):
-        return "none"
-    return (
-        f"{format_number(interval.value, form)} [{format_number(interval.low, form)},"
-        f" {format_number(interval.high, form)}]"
-    )
-
-
-def shown_limits(interval: Interval, form: str) -> str:
-    """Return the limits of a figure, or "none" if it has no value."""
-    return (
-        "none"
-        if math.isnan(interval.value)
-        else f"{format_number(interval.low, form)} to {format_number(interval.high, form)}"
-    )
-
-
-def as_percent(part: Interval, sign: int = 1) -> str:
-    """Return a share as a percentage with its interval; sign -1 turns savings into extra cost."""
-    turned = part.times(100 * sign)
-    return (
-        f"{_whole(turned.value)}% {'less' if sign > 0 else 'more'} [{_whole(turned.low)},"
-        f" {_whole(turned.high)}]"
-    )
-
-
-def format_points(difference: Interval, sign: int = 1) -> str:
-    """Return a difference of scores in points of a hundred with its interval."""
-    turned = difference.times(100 * sign)
-    return f"{_tenth(turned.value)} points [{_tenth(turned.low)}, {_tenth(turned.high)}]"
-
-
-def format_savings(figures: _Figures) -> str:
-    """Return one sentence on what a router saves or gains, or that it does neither."""
-    words = {
-        "saved": _saved_sentence,
-        "likely": _likely,
-        "gained": _gained,
-        "beyond mixing": _beyond_mixing,
-        "trade": _trade,
-        "nothing": _nothing,
-    }
-    sentence = words[figures.verdict](figures)
-    if figures.also is None:
-        return sentence
-    return (
-        f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for"
-        f" {as_dollars(figures.also[1])}."
-    )
-
-
-def format_headline(figures: _Figures) -> str:
-    """Return the result in one line: the share saved and kept, or that there are no savings."""
-    if figures.verdict == "nothing":
-        shown = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
-        return f"{shown}: {_trade_words(figures)}"
-    if figures.verdict == "trade":
-        return f"Gains nothing beyond a random mix of experts: {_trade_words(figures)}"
-    if figures.verdict == "gained" or figures.saved.high < 0:
-        points = format_points(figures.score_difference)
-        than = None if figures.baseline == figures.reference else figures.baseline
-        news = f"Scores {points} above {figures.reference}, {_bill_words(figures, than)}"
-    else:
-        news = _trade_words(figures)
-    return news if figures.also is None else f"{news}; so does {figures.also[0]} alone"
-
-
-def _trade_words(figures: _Figures) -> str:
-    kept, name = figures.kept.value, figures.reference
-    whose = "its score" if name == figures.baseline else f"the score of {name}"
-    # If a score is 0, no share of it can be kept.
-    score = f"{name} scores 0" if math.isnan(kept) else f"keeps {kept:.1%} of {whose}"
-    return f"{_bill_words(figures, figures.baseline)}, {score}"
-
-
-def _bill_words(figures: _Figures, name: str | None = None) -> str:
-    """Return the bill alongside the reference's, which is named unless it was named before."""
-    saved = figures.saved
-    than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
-    if math.isinf(saved.value):
-        return f"more expensive{than}"
-    if round(100 * saved.value) == 0:
-        return as_much or f"costs as much as {name}"
-    turned = saved.times(100 if saved.value > 0 else -100)
-    word = "cheaper" if saved.value > 0 else "more expensive"
-    return f"{_whole(turned.value)}% {word}{than} [{_whole(turned.low)}, {_whole(turned.high)}]"
-
-
-def _bills(figures: _Figures) -> str:
-    ours, theirs = (
-        as_dollars(figures.dollars_per_1000.value),
-        as_dollars(figures.reference_dollars_per_1000.value),
-    )
-    whose = "" if figures.baseline == figures.reference else f" for {figures.baseline}"
-    return f"{ours} instead of {theirs}{whose} per 1,000 queries"
-
-
-def _saved_sentence(figures: _Figures) -> str:
-    more = (
-        f", and it scores higher by {format_points(figures.score_difference)}"
-        if figures.score_difference.low > 0
-        else ""
-    )
-    quality = f"At the quality of {figures.reference} ({as_score(figures.reference_score.value)})"
-    return f"{quality}, the router costs {_bills(figures)}: {as_percent(figures.saved)}{more}."
-
-
-def _likely(figures: _Figures) -> str:
-    quality = (
-        f"At a quality not significantly different from that of {figures.reference}"
-        f" ({as_score(figures.reference_score.value)}"
-    )
-    difference = (
-        f"difference {format_points(replace(figures.score_difference, low=figures.score_floor))})"
-    )
-    return (
-        f"{quality}, {difference}, the router costs {_bills(figures)}: {as_percent(figures.saved)}."
-    )
-
-
-def _gained(figures: _Figures) -> str:
-    bill = (
-        f"For no more than {figures.baseline} costs"
-        f" ({as_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
-    )
-    scores = f"{as_score(figures.score.value)} instead of {as_score(figures.reference_score.value)}"
-    return (
-        f"{bill}, the router scores {scores}: higher by {format_points(figures.score_difference)}."
-    )
-
-
-def _beyond_mixing(figures: _Figures) -> str:
-    bill, ours = as_dollars(figures.dollars_per_1000.value), as_score(figures.score.value)
-    mix = as_score(figures.score.value - figures.mix_difference.value)
-    scores = (
-        f"the router scores {ours} and the best random mix of experts {mix}: higher by"
-        f" {format_points(figures.mix_difference)}"
-    )
-    return f"For {bill} per 1,000 queries, {scores}; {_exchange(figures)}."
-
-
-def _trade(figures: _Figures) -> str:
-    mix = (
-        "not shown to be better than a random mix of experts for the same bill (difference"
-        f" {format_points(figures.mix_difference)})"
-    )
-    return f"Nothing is gained beyond mixing: {_exchange(figures)}, {mix}."
-
-
-def _exchange(figures: _Figures) -> str:
-    """Return cost against quality, alongside the reference."""
-    who = "it" if figures.verdict == "beyond mixing" else "the router"
-    beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
-    if figures.saved.low > 0:
-        cheaper = f"costs {_bills(figures)}, {as_percent(figures.saved)}"
-        return (
-            f"{beside} {cheaper}, but scores lower by {format_points(figures.score_difference, -1)}"
-        )
-    extra = "" if math.isinf(figures.saved.value) else f", {as_percent(figures.saved, -1)}"
-    return (
-        f"{beside} scores higher by {format_points(figures.score_difference)}, but costs"
-        f" {_bills(figures)}{extra}"
-    )
-
-
-def _nothing(figures: _Figures) -> str:
-    share = (
-        ""
-        if math.isinf(figures.saved.value)
-        else f", {as_percent(figures.saved, 1 if figures.saved.value >= 0 else -1)}"
-    )
-    verdict = "No saving is shown" if _may_be_luck(figures) else "Nothing is saved"
-    return (
-        f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and"
-        f" its score differs by {format_points(figures.score_difference)}."
-    )
-
-
-def _may_be_luck(figures: _Figures) -> bool:
-    """Return whether the bill of these rows is lower, though no saving is shown.
-
-    "Saves nothing" beside "6% cheaper" would read as a contradiction.
-    """
-    saved = figures.saved.value
-    return not math.isinf(saved) and round(100 * saved) > 0
-
-
-def _whole(number: float) -> str:
-    return f"{number:.0f}".replace("-0", "0") if abs(number) < 1 else f"{number:.0f}"
-
-
-def _tenth(number: float) -> str:
-    text = f"{number:.1f}"
-    return "0.0" if text == "-0.0" else text
-
-
-# The savings of routing in one sentence with an interval, or that there are none.
-#
-# The statement is about rows that had no part in any choice it rests on. A router at one fixed
-# operating point is measured on all rows. Given choices at many price weights, one half of the rows
-# selects the weight (and the reference, unless named) and the sentence is about the other half;
-# groups stay on one side.
+__all__ = ["Savings", "savings", "savings_of_each"]
 
 
 _FEWEST_TO_HALVE = 4
@@ -308,8 +48,8 @@ class Savings:
         kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
         score_floor: Lower limit of that difference, even if no row has shown a loss, see
-            :func:`~mildroute.evaluation.intervals.bounded_mean_lower`; the verdict uses it. With no
-            loss in n rows, it allows 3.7 / n.
+            :func:`~mildroute.evaluation.bounded_means.bounded_mean_lower`; the verdict uses it.
+            With no loss in n rows, it allows 3.7 / n.
         mix_difference: Score of the router minus that of the best random mix of single experts for
             the same bill.
         dollars_per_1000: Bill of the router.
@@ -326,8 +66,8 @@ class Savings:
         >>> easy = np.arange(1000) % 4 > 0
         >>> scores = np.stack([easy, np.ones(1000)], axis=1)
         >>> dollars = np.tile([0.001, 0.004], (1000, 1))
-        >>> found = savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"])
-        >>> print(found.sentence)
+        >>> figures = savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"])
+        >>> print(figures.sentence)
         At the quality of large (1.00), the router costs $1.75 instead of $4.00 per 1,000 queries:
         56% less [54, 58].
         >>> # No loss in 50 rows may still be one in 14.
@@ -434,9 +174,11 @@ def savings(
     today = base if baseline is None else baseline
     columns = _columns(chosen[rows], quality[rows], money[rows], rivals, today)
     clusters = None if groups is None else group_codes(groups, len(quality))[rows]
-    judge = _Judge(margin, clusters, confidence, seed)
-    figures = replace(judge.savings(columns, names[base], point), baseline=names[today])
-    return replace(figures, also=_also(figures, judge, quality[rows], money[rows], names[:alone]))
+    measurement = _Measurement(margin, clusters, confidence, seed)
+    figures = replace(measurement.savings(columns, names[base], point), baseline=names[today])
+    return replace(
+        figures, also=_also(figures, measurement, quality[rows], money[rows], names[:alone])
+    )
 
 
 def savings_of_each(
@@ -472,25 +214,25 @@ def savings_of_each(
         >>> saved.value, kept.value, bill.value
         (0.75, 1.0, 1.0)
     """
-    quality, money = as_matrix(scores, "scores"), 1000 * as_matrix(dollars, "dollars")
+    quality = as_matrix(scores, "scores")
+    money = 1000 * as_matrix(dollars, "dollars")
     rows = np.arange(len(quality))
     today = reference if baseline is None else baseline
     columns = {"base score": quality[:, reference], "base dollars": money[:, today]}
-    count = len(choices)
-    for place, choice in enumerate(choices):
-        columns[f"score {place}"] = quality[rows, choice]
-        columns[f"dollars {place}"] = money[rows, choice]
+    for index, choice in enumerate(choices):
+        columns[f"score {index}"] = quality[rows, choice]
+        columns[f"dollars {index}"] = money[rows, choice]
     drawn = bootstrap_means(columns, groups, seed=seed)
 
-    def of_place(place: int, figure: Callable[[Means], NDArray[np.float64]]) -> Interval:
-        keys = {"score": f"score {place}", "dollars": f"dollars {place}"}
+    def interval_of(index: int, figure: Callable[[Means], NDArray[np.float64]]) -> Interval:
+        keys = {"score": f"score {index}", "dollars": f"dollars {index}"}
         return drawn.interval(
             lambda mean: figure({**mean, **{k: mean[v] for k, v in keys.items()}})
         )
 
     return [
-        (of_place(place, _saved), of_place(place, _kept), drawn.interval(f"dollars {place}"))
-        for place in range(count)
+        (interval_of(index, _saved), interval_of(index, _kept), drawn.interval(f"dollars {index}"))
+        for index in range(len(choices))
     ]
 
 
@@ -578,8 +320,8 @@ def _columns(
 
 
 @dataclass(frozen=True)
-class _Judge:
-    """The figures that verdicts are based on."""
+class _Measurement:
+    """How savings are measured: margin, resampled groups, confidence and seed."""
 
     margin: float
     groups: Any
@@ -622,25 +364,29 @@ class _Judge:
 
 
 def _also(
-    found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names: Sequence[str]
+    figures: Savings,
+    measurement: _Measurement,
+    scores: Matrix,
+    dollars: Matrix,
+    names: Sequence[str],
 ) -> tuple[str, float] | None:
     """Return the cheapest single expert that matches the router for the same bill or less."""
-    if found.verdict not in ("saved", "likely", "gained"):
+    if figures.verdict not in ("saved", "likely", "gained"):
         return None
-    base, today = (list(names).index(name) for name in (found.reference, found.baseline))
+    base, today = (list(names).index(name) for name in (figures.reference, figures.baseline))
     bills = 1000 * dollars.mean(axis=0)
     for expert in np.argsort(bills[: len(names)], kind="stable"):
-        if bills[expert] > found.dollars_per_1000.value * (1 + _ROUNDING):
+        if bills[expert] > figures.dollars_per_1000.value * (1 + _ROUNDING):
             return None
-        alone = judge.savings(
+        alone = measurement.savings(
             _columns(np.full(len(scores), expert), scores, dollars, (base, base, base), today),
-            found.reference,
+            figures.reference,
             None,
         )
         if (
             alone.score_floor > 0
-            if found.verdict == "gained"
-            else alone.verdict in ("saved", found.verdict)
+            if figures.verdict == "gained"
+            else alone.verdict in ("saved", figures.verdict)
         ):
             return names[expert], float(bills[expert])
     return None

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.evaluation.metrics import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.arrays import Choice, Matrix, as_choice, as_matrix
 from mildroute.exceptions import ArgumentError, ShapeError, TableError
 
 __all__ = ["LoggedDecisions", "read_logged_decisions"]
 
 
 _ROUNDING = 1e-6
-_CHANCE, _THOUGHT = "propensity:", "posterior:"
+_PROPENSITY = "propensity:"
+_POSTERIOR = "posterior:"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,11 @@ class LoggedDecisions:
 
 
 def _expert_names(table: Any) -> list[str]:
-    return [name.removeprefix(_CHANCE) for name in table.column_names if name.startswith(_CHANCE)]
+    return [
+        name.removeprefix(_PROPENSITY)
+        for name in table.column_names
+        if name.startswith(_PROPENSITY)
+    ]
 
 
 def read_logged_decisions(
@@ -165,7 +170,7 @@ def read_logged_decisions(
             "off-policy estimates need the columns 'selected' and 'propensity:<expert>' of at least"
             " two experts; make the table with 'mildroute costs from-log'."
         )
-    chances = np.nan_to_num(_matrix(table, _CHANCE, names))
+    chances = np.nan_to_num(_matrix(table, _PROPENSITY, names))
     names, had_chance, more = _with_chance(names, chances)
     notes += more
     chances = chances[:, had_chance]
@@ -178,13 +183,13 @@ def read_logged_decisions(
     if not rows.all():
         notes += (
             (
-                f"{(~rows).sum():,} of {len(rows):,} decisions are left out, for not every expert"
-                " had a chance in them"
+                f"{(~rows).sum():,} of {len(rows):,} decisions are left out: not every expert had a"
+                " chance in them"
             ),
         )
-    places = {name: index for index, name in enumerate(names)}
+    index_of = {name: index for index, name in enumerate(names)}
     chosen = np.array(
-        [places.get(name, -1) for name in table.column("selected").to_pylist()], dtype=np.intp
+        [index_of.get(name, -1) for name in table.column("selected").to_pylist()], dtype=np.intp
     )
     costs = _costs(table, names, chosen, (error_weight, price_weight, latency_weight))
     group, query_id, text = (_texts(table, name, rows) for name in ("group", "query_id", "input"))
@@ -205,7 +210,7 @@ def read_logged_decisions(
 def _without_samples(table: Any) -> tuple[Any, tuple[str, ...]]:
     """Drop sampled rows, on which several experts were certain to be called."""
     names = _expert_names(table)
-    sums = np.nan_to_num(_matrix(table, _CHANCE, names)).sum(axis=1) if names else np.zeros(0)
+    sums = np.nan_to_num(_matrix(table, _PROPENSITY, names)).sum(axis=1) if names else np.zeros(0)
     is_sampled = sums > 1 + _ROUNDING
     if not is_sampled.any():
         return table, ()
@@ -281,6 +286,6 @@ def _texts(table: Any, name: str, rows: NDArray[np.bool_]) -> NDArray[np.object_
 
 def _features(table: Any, names: Sequence[str], rows: NDArray[np.bool_]) -> Matrix | None:
     """Return the router's posterior of each expert; 0 for an expert that it did not know."""
-    if any(_THOUGHT + name not in table.column_names for name in names):
+    if any(_POSTERIOR + name not in table.column_names for name in names):
         return None
-    return np.nan_to_num(_matrix(table, _THOUGHT, names))[rows]
+    return np.nan_to_num(_matrix(table, _POSTERIOR, names))[rows]

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from mildroute._format import as_dollars
-from mildroute.evaluation.report import check_report_extra
+from mildroute.evaluation.frontier_picture import check_report_extra
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._cross_validation import assign_folds
 

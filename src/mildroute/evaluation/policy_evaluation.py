@@ -1,8 +1,8 @@
-"""Evaluation of one set of choices: cost, score, bill, regret and recall, with intervals."""
+"""All figures of one choice of experts, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,129 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute._format import names_of, to_jsonable
-from mildroute.evaluation.intervals import (
+from mildroute.evaluation.arrays import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.expert_usage import effective_experts, expert_shares, oracle_shares
+from mildroute.evaluation.figures import FIGURES, figure_columns, gap_of_means
+from mildroute.evaluation.metrics import best_single, oracle, regret
+from mildroute.evaluation.posterior_calibration import brier_score, calibration_error
+from mildroute.evaluation.resampling import (
     BootstrapSamples,
     Interval,
     Means,
     bootstrap_means,
     group_codes,
 )
-from mildroute.evaluation.metrics import (
-    Choice,
-    Matrix,
-    as_choice,
-    as_matrix,
-    best_single,
-    brier_score,
-    calibration_error,
-    effective_experts,
-    expert_shares,
-    oracle,
-    oracle_shares,
-    recall_counts,
-    regret,
-)
+from mildroute.evaluation.specialist_recall import recall_counts
 from mildroute.exceptions import ArgumentError
 
-__all__ = [
-    "FEWEST_ROWS",
-    "FIGURES",
-    "Evaluation",
-    "ExpertRow",
-    "GroupRow",
-    "LostRow",
-    "evaluate_choices",
-    "few_rows",
-    "figure_columns",
-    "gap_of_means",
-    "too_few",
-]
-
-
-# Warnings for figures from few rows.
-
-
-# Below this number of rows intervals are too narrow to be reliable.
-FEWEST_ROWS = 50
-# Below this number of rows resampling is meaningless: the interval of one row has no width.
-_FEWEST_TO_JUDGE = 10
-# A way to the oracle below this is a rounding error.
-_ROUNDING = 1e-9
-
-
-def too_few(rows: int) -> bool:
-    """Return whether the rows are too few for a verdict."""
-    return rows < _FEWEST_TO_JUDGE
-
-
-def few_rows(rows: int) -> tuple[str, ...]:
-    """Return a warning if figures come from too few rows, else an empty tuple."""
-    if rows >= FEWEST_ROWS:
-        return ()
-    measured = "1 row was" if rows == 1 else f"{rows} rows were"
-    return (
-        (
-            f"only {measured} measured: with fewer than {FEWEST_ROWS}, intervals are too narrow and"
-            " p-values rough; measure more rows"
-        ),
-    )
-
-
-# The figures in every table of results, as functions of column means, so that each gets an
-# interval.
-
-
-# Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`.
-FIGURES: Mapping[str, str | Callable[[Means], NDArray[np.float64]]] = {
-    "deferral_loss": "cost",
-    "regret": lambda mean: mean["cost"] - mean["oracle"],
-    "best_single_loss": "base",
-    "oracle_loss": "oracle",
-    "difference": lambda mean: mean["cost"] - mean["base"],
-    "score": "score",
-}
-
-
-def figure_columns(
-    costs: Matrix, choice: Choice, base: int, scores: Matrix, dollars: Matrix | None = None
-) -> dict[str, NDArray[Any]]:
-    """Return the values per row whose means are the figures.
-
-    Args:
-        costs: Cost of each expert on each row, shape (n, p).
-        choice: Chosen experts, shape (n,).
-        base: The best single expert.
-        scores: Scores, shape (n, p).
-        dollars: Dollars, shape (n, p), or `None`.
-
-    Returns:
-        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries if
-        known.
-    """
-    rows = np.arange(len(costs))
-    columns = {
-        "cost": costs[rows, choice],
-        "base": costs[:, base],
-        "oracle": costs.min(axis=1),
-        "score": scores[rows, choice],
-    }
-    if dollars is not None:
-        columns["dollars"] = 1000 * dollars[rows, choice]
-    return columns
-
-
-def gap_of_means(mean: Means) -> NDArray[np.float64]:
-    """Return the share of the way from the best single expert to the oracle.
-
-    The share is NaN if the two do not differ.
-    """
-    way = mean["base"] - mean["oracle"]
-    return np.where(
-        way > _ROUNDING, (mean["base"] - mean["cost"]) / np.where(way > _ROUNDING, way, 1.0), np.nan
-    )
-
-
-# All figures of one choice of experts, with intervals.
+__all__ = ["Evaluation", "ExpertRow", "GroupRow", "LostRow", "evaluate_choices"]
 
 
 _LOST_ROWS = 10
@@ -307,7 +200,7 @@ def evaluate_choices(
         >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
         (1.0, 1.5, 1.0)
     """
-    case = _checked(choice, costs, scores, dollars, experts, reference, looks)
+    case = _check_arguments(choice, costs, scores, dollars, experts, reference, looks)
     won, found = recall_counts(case.costs, case.choice)
     columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
     columns |= _expert_columns(case, won, found)
@@ -336,7 +229,7 @@ def evaluate_choices(
     )
 
 
-def _checked(
+def _check_arguments(
     choice: Any,
     costs: Any,
     scores: Any,

@@ -1,302 +1,38 @@
-"""The HTML report of an evaluation, with its plot."""
+"""The report of an evaluation: one self-contained HTML file.
+
+It is readable on a phone, in dark mode and on paper.
+"""
 
 from __future__ import annotations
 
 import base64
 import datetime
 import hashlib
-import importlib.util
-import io
 import math
 import platform
-import re
-import warnings
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mildroute._format import as_dollars, format_number, pluralize, to_jsonable
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.cost_savings import shown_interval, shown_limits
-from mildroute.evaluation.frontier import Frontier, Point, convex_hull
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.cost_quality import Point
+from mildroute.evaluation.frontier_picture import check_report_extra, frontier_svg, shorten
 from mildroute.evaluation.policy_evaluation import GroupRow
+from mildroute.evaluation.resampling import Interval
 from mildroute.evaluation.router_evaluation import MeasuredTarget, RouterEvaluation, SecondLook
-from mildroute.exceptions import MissingExtraError
+from mildroute.evaluation.savings_sentences import shown_interval, shown_limits
 from mildroute.fitting.result import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = ["check_report_extra", "frontier_svg", "plot_frontier", "report_html"]
-
-
-def check_report_extra() -> None:
-    """Raise if a package that the page needs is missing; call it before a long evaluation."""
-    for package in ("jinja2", "matplotlib"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError.for_package(package, extra="report", user="a report or picture")
-
-
-# The plot of cost against quality, as SVG whose colors follow the surrounding page.
-
-
-class _Colors(NamedTuple):
-    """The colors of a plot: text, frontier, single experts and oracle."""
-
-    ink: str
-    muted: str
-    accent: str
-    other: str
-    gold: str
-
-
-# Placeholder colors for variables of the page's style sheet; no drawing would use them by chance.
-_STAND_INS = _Colors("#010203", "#010204", "#010205", "#010206", "#010207")
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "mildroute",
-    "font.family": "sans-serif",
-    "axes.edgecolor": _STAND_INS.muted,
-    "axes.labelcolor": _STAND_INS.ink,
-    "text.color": _STAND_INS.ink,
-    "xtick.color": _STAND_INS.muted,
-    "ytick.color": _STAND_INS.muted,
-    "xtick.labelcolor": _STAND_INS.ink,
-    "ytick.labelcolor": _STAND_INS.ink,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-# Minimum distance of two experts with long names, as a share of the plot's width, so that their
-# names do not overlap.
-_APART = 0.25
-# Shares of the width: between a name and the next point, and of one letter.
-_MARGIN, _LETTER = 0.03, 0.0095
-# Share of the height at which one name fits above another; maximum number of names.
-_ABOVE, _NAMES = 0.08, 12
-# Number of characters of an input to show.
-_LONGEST_TEXT = 400
-
-
-def plot_frontier(
-    frontier: Frontier, chosen: Point | None = None, *, ax: Axes | None = None
-) -> Axes:
-    """Plot the frontier of a router with its band, in the user's own style of Matplotlib.
-
-    Args:
-        frontier: The frontier to draw, such as :attr:`RouterEvaluation.frontier`.
-        chosen: The operating point in use, such as :attr:`RouterEvaluation.chosen`, or `None`.
-        ax: Axes to draw on; defaults to those of a new figure.
-
-    Returns:
-        The axes, with single experts, random mixes and the oracle alongside the frontier.
-    """
-    check_report_extra()
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    axes = plt.subplots(layout="constrained")[1] if ax is None else ax
-    text = mpl.rcParams["text.color"]
-    _draw(axes, frontier, chosen, _Colors(text, text, "C0", "C1", "C2"), narrow=False)
-    axes.legend()
-    return axes
-
-
-def frontier_svg(
-    frontier: Frontier,
-    chosen: Point | None = None,
-    *,
-    size: tuple[float, float] = (7.4, 4.4),
-    spots: Sequence[tuple[Point, str]] = (),
-) -> str:
-    """Draw the frontier of a router with its band.
-
-    The plot also shows the single experts, the oracle and the chosen operating point.
-
-    Args:
-        frontier: The frontier to draw.
-        chosen: The operating point in use, or `None`.
-        size: Width and height in inches; text keeps its size, so that a small plot is not a
-            shrunken one.
-        spots: Points that show a text on hover, as invisible circles of the class ``spot``.
-
-    Returns:
-        An ``<svg>`` element whose colors are the variables ``--ink``, ``--muted``, ``--accent``,
-        ``--other`` and ``--gold``.
-    """
-    check_report_extra()
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        figure = Figure(figsize=size, layout="constrained")
-        figure.patch.set_alpha(0)
-        axes = figure.subplots()
-        axes.patch.set_alpha(0)
-        _draw(axes, frontier, chosen, _STAND_INS, narrow=size[0] < 5)
-        figure.legend(
-            loc="outside upper left",
-            ncols=2 if size[0] < 5 else 5,
-            frameon=False,
-            fontsize=8,
-            columnspacing=1.2,
-        )
-        buffer = io.StringIO()
-        warnings.filterwarnings(
-            "ignore", "Glyph", UserWarning
-        )  # the browser draws the text, with its own fonts
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
-        places = [
-            axes.transData.transform((point.dollars_per_1000, point.score)) for point, _ in spots
-        ]
-    # A figure has 72 pixels per inch here, counted from its lower edge.
-    circles = "".join(
-        f'<circle class="spot" cx="{x * 72 / figure.dpi:.1f}"'
-        f' cy="{72 * (size[1] - y / figure.dpi):.1f}" r="9"><title>{escape(text)}</title></circle>'
-        for (x, y), (_, text) in zip(places, spots, strict=True)
-    )
-    return _themed(buffer.getvalue()).replace("</svg>", f"{circles}</svg>")
-
-
-def _draw(
-    axes: Axes, frontier: Frontier, chosen: Point | None, colors: _Colors, *, narrow: bool
-) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    band, accent = frontier.band, colors.accent
-    axes.fill_between(
-        band.dollars_per_1000, band.low, band.high, color=accent, alpha=0.18, linewidth=0
-    )
-    label = "can be operated" if frontier.path else "router, any price"
-    axes.plot(band.dollars_per_1000, band.score, color=accent, linewidth=2, label=label)
-    axes.plot(
-        [p.dollars_per_1000 for p in frontier.path],
-        [p.score for p in frontier.path],
-        ".",
-        color=accent,
-        markersize=6,
-    )
-    _draw_singles(axes, frontier, colors, narrow=narrow)
-    oracle = frontier.oracle
-    axes.plot(
-        oracle.dollars_per_1000, oracle.score, "*", color=colors.gold, markersize=12, label="oracle"
-    )
-    if chosen is not None:
-        bill, score = chosen.dollars_per_1000, chosen.score
-        axes.errorbar(bill, score, **_bars(chosen), color=accent, linewidth=1.4)
-        axes.plot(bill, score, "D", color=accent, markersize=9, label="in use")
-    if _spread(frontier) > 30:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
-    axes.set_xlabel("dollars per 1,000 queries")
-    axes.set_ylabel("score")
-
-
-def _draw_singles(axes: Axes, frontier: Frontier, colors: _Colors, *, narrow: bool) -> None:
-    x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
-    # Many points, because on a logarithmic axis a mix of two experts is not a straight line.
-    spaced = np.geomspace if min(x) > 0 else np.linspace
-    mixes = [frontier.random_mixture(max(min(x), bill)) for bill in spaced(min(x), max(x), 100)]
-    axes.plot(
-        [m.dollars_per_1000 for m in mixes],
-        [m.score for m in mixes],
-        ":",
-        color=colors.other,
-        linewidth=1.2,
-        label="random mix",
-    )
-    axes.plot(x, y, "o", color=colors.other, markersize=6, label="single experts")
-    for point in _apart(frontier.singles):
-        axes.annotate(
-            _shortened(_name(point), 14 if narrow else 26),
-            (point.dollars_per_1000, point.score),
-            textcoords="offset points",
-            xytext=(6, -10),
-            fontsize=8,
-            color=colors.muted,
-            parse_math=False,
-        )
-
-
-def _apart(singles: Sequence[Point]) -> list[Point]:
-    """Return the single experts whose names fit.
-
-    First come the experts that a mix would use, from the best one down, then the others.
-    """
-    hull = convex_hull(singles)[::-1]
-    rest = sorted((point for point in singles if point not in hull), key=lambda point: -point.score)
-    width = max(float(np.ptp([_place(point) for point in singles])), 1e-12)
-    height = max(float(np.ptp([point.score for point in singles])), 1e-12)
-    labeled: list[Point] = []
-    for point in (*hull, *rest):
-        if all(_have_room(point, other, width, height) for other in labeled):
-            labeled.append(point)
-    return labeled[:_NAMES]
-
-
-def _have_room(one: Point, other: Point, width: float, height: float) -> bool:
-    """Return whether two names do not overlap; a name stands to the right of its point."""
-    left, right = sorted((one, other), key=_place)
-    letters = min(_APART, _MARGIN + _LETTER * len(_name(left)))
-    return (
-        _place(right) - _place(left) > letters * width
-        or abs(one.score - other.score) > _ABOVE * height
-    )
-
-
-def _place(point: Point) -> float:
-    return float(np.log(max(point.dollars_per_1000, 1e-12)))
-
-
-def _name(point: Point) -> str:
-    return point.name.rpartition("/")[2]
-
-
-def _bars(point: Point) -> dict[str, Any]:
-    bill, score = point.dollars_interval, point.score_interval
-    if bill is None or score is None:
-        return {}
-    return {
-        "xerr": [[bill.value - bill.low], [bill.high - bill.value]],
-        "yerr": [[score.value - score.low], [score.high - score.value]],
-    }
-
-
-def _spread(frontier: Frontier) -> float:
-    bills = [point.dollars_per_1000 for point in frontier.singles]
-    return max(bills) / min(bills) if min(bills) > 0 else 1.0
-
-
-def _themed(svg: str) -> str:
-    """Return the bare element with its placeholder colors replaced by variables.
-
-    The result has neither an XML declaration nor a fixed size.
-    """
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
-    element = re.sub(
-        r'(<svg[^>]*?) width="[^"]*"',
-        r'\1 role="img" aria-label="money against quality"',
-        element,
-        count=1,
-    )
-    for name, color in _STAND_INS._asdict().items():
-        element = element.replace(color, f"var(--{name})")
-    # Two plots share one page, so keep only ids that the plot itself refers to.
-    referred = set(re.findall(r"#([\w-]+)", element))
-    return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in referred else "", element)
-
-
-# The report: one self-contained HTML file, readable on a phone, in dark mode and on paper.
+__all__ = ["report_html"]
 
 
 _GROUPS_SHOWN = 60
+# Number of characters of an input to show.
+_LONGEST_TEXT = 400
 # Requests per month of the bill shown before the reader enters another number.
 _REQUESTS = 1_000_000
 # A mark for each verdict, so that they do not differ by color alone.
@@ -419,10 +155,11 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
     evaluation, saved, promise = assessment.evaluation, assessment.savings, assessment.promise
     cards = []
     if saved is not None:
-        shown, kept = _card("saved", saved.saved, "{:.0%}"), _card("kept", saved.kept, "{:.1%}")
-        shown["note"] += f", of the bill of {saved.baseline}"
-        kept["note"] += f", of the score of {saved.reference}"
-        cards += [shown, kept]
+        saved_card = _card("saved", saved.saved, "{:.0%}")
+        saved_card["note"] += f", of the bill of {saved.baseline}"
+        kept_card = _card("kept", saved.kept, "{:.1%}")
+        kept_card["note"] += f", of the score of {saved.reference}"
+        cards += [saved_card, kept_card]
         paid, instead = saved.dollars_per_1000, saved.reference_dollars_per_1000
         limits = f"{as_dollars(paid.low)} to {as_dollars(paid.high)}"
         note = f"{limits}, per 1,000 queries, instead of {as_dollars(instead.value)}"
@@ -468,11 +205,11 @@ def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
 def _shares(assessment: RouterEvaluation) -> list[dict[str, Any]]:
     """Return experts that answer queries, here or at another target, by their share."""
     at_targets = [row.shares for row in _shown_targets(assessment)]
-    rows = sorted(enumerate(assessment.evaluation.per_expert), key=lambda each: -each[1].share)
+    rows = sorted(enumerate(assessment.evaluation.per_expert), key=lambda pair: -pair[1].share)
     return [
-        {"place": place, "name": row.name, "share": row.share, "text": f"{row.share:.1%}"}
-        for place, row in rows
-        if row.share > 0 or any(shares[place] > 0 for shares in at_targets)
+        {"index": index, "name": row.name, "share": row.share, "text": f"{row.share:.1%}"}
+        for index, row in rows
+        if row.share > 0 or any(shares[index] > 0 for shares in at_targets)
     ]
 
 
@@ -623,7 +360,7 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
     return {
         "sentence": (
             f"Answers were looked at on {second_look.looked_at:.1%} of the queries; a query took"
-            f" {second_look.calls:.2f} calls on average. {_bought(assessment, second_look)}"
+            f" {second_look.calls:.2f} calls on average. {_look_verdict(assessment, second_look)}"
         ),
         "head": ["begins with", "queries", "calls", "score", "dollars per 1,000"],
         "rows": [
@@ -643,9 +380,10 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
     }
 
 
-def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
+def _look_verdict(assessment: RouterEvaluation, second_look: SecondLook) -> str:
     """Return how looks changed the results of the same router, and the verdict on them."""
-    gain, plain = found.gain, found.plain
+    gain = second_look.gain
+    plain = second_look.plain
     if gain.high < 0:
         verdict = "looks are worth it"
     elif gain.low > 0:
@@ -719,7 +457,7 @@ def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
         "rows": [
             [
                 table.query_ids[row.row],
-                _shortened(inputs[row.row]),
+                shorten(inputs[row.row], _LONGEST_TEXT),
                 _outcome(table, row.row, row.chosen),
                 _outcome(table, row.row, row.best),
                 f"{row.regret:.3f}",
@@ -739,14 +477,14 @@ def _outcome(table: CostTable, row: int, expert: str) -> str:
     return f"{expert}: {table.scores[row, index]:.2g}{paid}"
 
 
-def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[str, str]:
+def _provenance(assessment: RouterEvaluation, origin: Mapping[str, str]) -> dict[str, str]:
     prices = assessment.table.prices
     listed = (
         {}
         if prices is None
         else {
             "prices": (
-                ", ".join(filter(None, (prices.source, prices.date))) or "given without source"
+                ", ".join(filter(None, (prices.source, prices.date))) or "listed without source"
             )
         }
     )
@@ -754,14 +492,10 @@ def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[
         f"{name} {version(name)}" for name in ("mildroute", "numpy", "scikit-learn")
     )
     return {
-        **given,
+        **origin,
         **assessment.about,
         "table's content hash": assessment.table.content_hash,
         **listed,
         "versions": f"{packages}, Python {platform.python_version()}",
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
-
-
-def _shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

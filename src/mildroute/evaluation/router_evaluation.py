@@ -18,22 +18,16 @@ from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.ceiling import calibrated
 from mildroute.evaluation.comparison import request_keys
-from mildroute.evaluation.cost_savings import (
-    Savings,
-    format_points,
-    savings,
-    savings_of_each,
-    shown_interval,
-)
-from mildroute.evaluation.frontier import Frontier, Point, measure_frontier
-from mildroute.evaluation.intervals import (
-    Difference,
-    Interval,
-    bootstrap_means,
-    paired_difference,
-)
-from mildroute.evaluation.metrics import best_single, chosen_costs, expert_shares
-from mildroute.evaluation.policy_evaluation import Evaluation, evaluate_choices, few_rows, too_few
+from mildroute.evaluation.cost_quality import Point
+from mildroute.evaluation.cost_savings import Savings, savings, savings_of_each
+from mildroute.evaluation.expert_usage import expert_shares
+from mildroute.evaluation.frontier import Frontier, measure_frontier
+from mildroute.evaluation.intervals import Difference, paired_difference
+from mildroute.evaluation.metrics import best_single, chosen_costs
+from mildroute.evaluation.policy_evaluation import Evaluation, evaluate_choices
+from mildroute.evaluation.resampling import Interval, bootstrap_means
+from mildroute.evaluation.savings_sentences import format_points, shown_interval
+from mildroute.evaluation.small_samples import few_rows, too_few
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.fitting.alternatives import Alternative
 from mildroute.fitting.result import Line, Role, describe_router, split_words, who_answers
@@ -51,7 +45,8 @@ _WEIGHTS_DRAWN = 24
 # With fewer rows, a line from forecasts to outcomes is too optimistic.
 _FEWEST_TO_CALIBRATE = 50
 # Range of qualities, in percent, that the report's slider offers.
-_LOWEST_TARGET, _HIGHEST_TARGET = 50, 110
+_LOWEST_TARGET = 50
+_HIGHEST_TARGET = 110
 
 
 @dataclass(frozen=True)
@@ -338,11 +333,11 @@ def evaluate(
         1.0
     """
     _check_inputs(router, table)
-    target = _target_of(target, price_weight)
+    target = _target_from(target, price_weight)
     point = point_of(router, target)
     seen = router.see_table(table)
     vectors = router.encoder_.transform(table.inputs)
-    aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
+    aligned = _select_experts(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is not a single expert to compare with
     clusters = table.clusters.codes
     baseline = _baseline(router, table)
@@ -437,11 +432,12 @@ def _lines(
     """Return today's bill, the simplest alternative and the router on these rows."""
     if baseline is None or table.dollars is None:
         return ()
-    names, rows = list(table.experts), len(table)
+    names = list(table.experts)
+    rows = len(table)
     named = router.router_.curve.baseline if isinstance(router.router_, FrontierRouter) else None
-    most = "" if named is not None else ", the most expensive"
+    note = "" if named is not None else ", the most expensive"
     ways: list[tuple[Role, str, NDArray[np.intp]]] = [
-        ("your baseline", f"all to {names[baseline]}{most}", np.full(rows, baseline))
+        ("your baseline", f"all to {names[baseline]}{note}", np.full(rows, baseline))
     ]
     if router.alternative_ is not None:
         simple = Alternative.from_plain(router.alternative_)
@@ -460,7 +456,11 @@ def _lines(
         seed=seed,
     )
     return tuple(
-        Line(role, words, *((each.value, each.low, each.high) for each in (bill, saved, kept)))
+        Line(
+            role,
+            words,
+            *((figure.value, figure.low, figure.high) for figure in (bill, saved, kept)),
+        )
         for (role, words, _), (saved, kept, bill) in zip(ways, results, strict=True)
     )
 
@@ -516,7 +516,7 @@ def _measure_targets(
             dollars_per_1000=bill,
             score=float(chosen_costs(table.scores, choice).mean()),
             shares=tuple(expert_shares(choice, len(table.experts)).tolist()),
-            verdict=_decided(table, kept.low >= quality, kept.high < quality),
+            verdict=_verdict(table, kept.low >= quality, kept.high < quality),
             is_in_use=quality == in_use,
         )
         for quality, choice, (saved, kept, bill) in zip(qualities, choices, results, strict=True)
@@ -531,9 +531,9 @@ def _points_of_qualities(router: FrontierRouter) -> dict[float, OperatingPoint]:
     """
     curve = router.curve
     cheapest = 1 - curve.errors[curve.hull[0]]
-    kept = 100 * cheapest / (1 - curve.best_error) if curve.best_error < 1 else 100
+    lowest = 100 * cheapest / (1 - curve.best_error) if curve.best_error < 1 else 100
     points = {}
-    for percent in range(max(int(kept), _LOWEST_TARGET), _HIGHEST_TARGET + 1):
+    for percent in range(max(int(lowest), _LOWEST_TARGET), _HIGHEST_TARGET + 1):
         try:
             points[percent / 100] = router.for_quality(percent / 100)
         except UnreachableTargetError:
@@ -573,11 +573,13 @@ def _second_look(
     rows, experts = np.arange(len(table)), router.n_experts
     calls = router.router_.walk(choice, vectors, seen).is_called.sum(axis=1)
 
-    def row_of(name: str, chosen: NDArray[np.intp], calls: Any, kept: Any) -> LookRow:
-        score = scores[rows, chosen][kept].mean()
-        bill = 1000 * dollars[rows, chosen][kept].mean()
+    def row_of(
+        name: str, chosen: NDArray[np.intp], calls: NDArray[Any], mask: NDArray[np.bool_]
+    ) -> LookRow:
+        score = scores[rows, chosen][mask].mean()
+        bill = 1000 * dollars[rows, chosen][mask].mean()
         return LookRow(
-            name, float(kept.mean()), float(calls[kept].mean()), float(score), float(bill)
+            name, float(mask.mean()), float(calls[mask].mean()), float(score), float(bill)
         )
 
     kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
@@ -588,7 +590,7 @@ def _second_look(
         looks=len(table.experts) - experts,
         looked_at=float((choice >= experts).mean()),
         calls=float(calls.mean()),
-        rows=tuple(row_of(name, choice, calls, kept) for name, kept in kinds if kept.any()),
+        rows=tuple(row_of(name, choice, calls, mask) for name, mask in kinds if mask.any()),
         plain=row_of("routing alone", plain, np.ones(len(rows)), rows >= 0),
         gain=paired_difference(costs[rows, choice], costs[rows, plain], clusters, seed=seed),
     )
@@ -606,7 +608,7 @@ def _check_inputs(router: Any, table: CostTable) -> None:
         )
 
 
-def _target_of(target: Target | None, price_weight: float | None) -> Target | None:
+def _target_from(target: Target | None, price_weight: float | None) -> Target | None:
     if price_weight is None:
         return target
     if target is not None:
@@ -621,7 +623,7 @@ def _promised(router: TextRouter, target: Target | None) -> Target | None:
     return Target.of(router)
 
 
-def _aligned(table: CostTable, experts: list[str]) -> CostTable:
+def _select_experts(table: CostTable, experts: list[str]) -> CostTable:
     absent = [name for name in experts if name not in table.experts]
     if absent:
         raise TableError(
@@ -658,13 +660,13 @@ def _frontier(
         .round()
         .astype(int)
     )
-    places = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
-    weights = curve.weights[places]
+    vertices = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
+    weights = curve.weights[vertices]
     choices = np.stack([router.predict(vectors, price_weight=weight) for weight in weights])
     # Vertices of single experts come after those of the router.
-    after = len(places) - len(curve.weights)
+    after = len(vertices) - len(curve.weights)
     path = [
-        int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after
+        int(np.searchsorted(vertices, at)) if at < len(curve.weights) else int(at) + after
         for at in curve.hull
     ]
     return measure_frontier(
@@ -697,7 +699,7 @@ def _promise(
         ).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
         return TargetCheck(
-            words, promised, bill, _decided(table, bill.high <= promised, bill.low > promised)
+            words, promised, bill, _verdict(table, bill.high <= promised, bill.low > promised)
         )
     if target.kind == "quality":
         drawn = bootstrap_means(
@@ -708,12 +710,12 @@ def _promise(
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
         words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"
         return TargetCheck(
-            words, promised, share, _decided(table, share.low >= promised, share.high < promised)
+            words, promised, share, _verdict(table, share.low >= promised, share.high < promised)
         )
     return None
 
 
-def _decided(table: CostTable, inside: bool, outside: bool) -> TargetVerdict:
+def _verdict(table: CostTable, inside: bool, outside: bool) -> TargetVerdict:
     if too_few(len(table)):
         return "not decided"
     return "met" if inside else "missed" if outside else "not decided"
@@ -739,6 +741,6 @@ def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
     return (
         (
             f"the router has learned from the inputs of {seen:,} of {pluralize(len(table), 'row')}:"
-            " figures on them are too good"
+            " figures on them are too optimistic"
         ),
     )

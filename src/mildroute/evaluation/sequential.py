@@ -1,4 +1,4 @@
-"""Comparisons of two routers that may be checked every day, and changes of experts.
+"""Comparisons of two routers that may be checked every day.
 
 A test of fixed size errs more often the more often its result is checked. Here the evidence for a
 gain is the wealth of gamblers that bet on it: without a gain, the probability that their wealth
@@ -19,23 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from mildroute._format import pluralize
-from mildroute.evaluation.intervals import Interval
+from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import ArgumentError, ShapeError
 
 __all__ = [
-    "Change",
-    "LearningPlan",
-    "RolloutDecision",
     "SequentialComparison",
     "canary_gains",
     "compare_sequentially",
-    "find_change",
-    "judge_candidate",
-    "judge_promoted",
     "restarted_evidence",
     "share_of_alpha",
 ]
+
 
 Vector = NDArray[np.float64]
 
@@ -97,8 +91,8 @@ class SequentialComparison:
         alpha: As for ``compare_sequentially``.
 
     Example:
-        >>> found = compare_sequentially([0.5, 0.0, 0.5] * 40, 1.0, alpha=0.05)
-        >>> found.is_better(0.05), found.is_worse(0.05), found.gain.low > 0
+        >>> comparison = compare_sequentially([0.5, 0.0, 0.5] * 40, 1.0, alpha=0.05)
+        >>> comparison.is_better(0.05), comparison.is_worse(0.05), comparison.gain.low > 0
         (True, False, True)
     """
 
@@ -238,229 +232,3 @@ def _bisect(is_refuted: Callable[[float], bool], low: float, high: float) -> flo
         middle = (low + high) / 2
         low, high = (low, middle) if is_refuted(middle) else (middle, high)
     return high
-
-
-# Rules for continuing, promoting or dropping a candidate.
-
-
-@dataclass(frozen=True)
-class LearningPlan:
-    """The evidence required for each step.
-
-    Args:
-        alpha: Probability that a month promotes anything if no candidate is better, and that a
-            router that is not worse is rolled back.
-        shadow_requests: Requests on which a candidate is compared before it serves any traffic.
-        first_share: Share of the requests that a candidate gets at first.
-        first_requests: Requests until a candidate gets ``canary_share``.
-        canary_share: Share that a candidate then gets; 0.5 needs the fewest requests for a verdict.
-        max_requests: Number of requests without a verdict after which a candidate is dropped.
-        holdout_share: Share that the previous router keeps while a promoted one is watched.
-        watch_requests: Number of requests for which a promoted router is watched.
-        restart_requests: A watch forgets requests older than a few times this number.
-        fewest_rows: Scored rows that a first fit needs.
-        fewest_of_expert: Scores that a fit needs of each expert.
-        refit_rows: Scored rows since the last fit that trigger another one.
-        settle_seconds: Time that gateways need to pick up a new pointer; decisions during that time
-            do not count.
-
-    Example:
-        >>> LearningPlan().canary_share
-        0.5
-    """
-
-    alpha: float = 0.05
-    shadow_requests: int = 500
-    first_share: float = 0.1
-    first_requests: int = 1000
-    canary_share: float = 0.5
-    max_requests: int = 10_000
-    holdout_share: float = 0.1
-    watch_requests: int = 10_000
-    restart_requests: int = 1000
-    fewest_rows: int = 100
-    fewest_of_expert: int = 30
-    refit_rows: int = 1000
-    settle_seconds: float = 60.0
-
-    def __post_init__(self) -> None:
-        """Check the values that users can set."""
-        for name in ("alpha", "first_share", "canary_share", "holdout_share"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ArgumentError(f"{name} must lie between 0 and 1, got {value:g}.")
-
-
-@dataclass(frozen=True)
-class RolloutDecision:
-    """A decision with its reason in a sentence."""
-
-    action: str
-    why: str
-
-
-# Minimum number of decisions of a canary before it may be promoted, however good it looks.
-_FEWEST_OF_CANARY = 200
-
-
-def judge_candidate(
-    plan: LearningPlan,
-    share: float,
-    in_stage: int,
-    requests: int,
-    found: SequentialComparison,
-    alpha: float,
-) -> RolloutDecision:
-    """Decide whether a candidate waits, advances to a larger share, is promoted or dropped.
-
-    Args:
-        plan: Evidence required for each step.
-        share: Current share of requests; 0 in the shadow stage.
-        in_stage: Requests since the candidate began to get this share.
-        requests: Requests since the candidate was fitted.
-        found: The candidate's comparison with the router in use.
-        alpha: The candidate's part of the month's error.
-
-    Returns:
-        ``"wait"``, ``"advance"``, ``"promote"`` or ``"drop"``.
-
-    Example:
-        >>> found = compare_sequentially([0.5, 0.0] * 200, 2.0)
-        >>> judge_candidate(LearningPlan(), 0.5, 400, 2000, found, 0.03).action
-        'promote'
-    """
-    if found.is_worse(plan.alpha):
-        return RolloutDecision("drop", f"{_saving(found)}: it costs more than the router in use")
-    if share and in_stage >= _FEWEST_OF_CANARY and found.is_better(alpha):
-        why = f"{_saving(found)}, at an error of {alpha:.4f} over all looks"
-        return RolloutDecision("promote", why)
-    if requests >= plan.max_requests:
-        why = f"{_saving(found)} after {requests:,} requests: no gain could be shown"
-        return RolloutDecision("drop", why)
-    so_far = f"{pluralize(in_stage, 'request')} at a share of {share:g}"
-    required = plan.first_requests if share else plan.shadow_requests
-    if in_stage >= required and share < plan.canary_share:
-        return RolloutDecision("advance", f"nothing speaks against it after {so_far}")
-    return RolloutDecision("wait", f"no verdict yet after {so_far}")
-
-
-def _saving(found: SequentialComparison) -> str:
-    gain = found.gain
-    return f"it saves {gain.value:.4f} [{gain.low:.4f}, {gain.high:.4f}] a request"
-
-
-def judge_promoted(
-    plan: LearningPlan, requests: int, gains: Vector, bounds: Vector
-) -> RolloutDecision:
-    """Decide whether a promoted router continues, is accepted or rolled back.
-
-    Args:
-        plan: Evidence required for each step.
-        requests: Requests since the router was promoted.
-        gains: Savings of the previous router on each counted decision, in chronological order.
-        bounds: As for ``compare_sequentially``.
-
-    Returns:
-        ``"wait"``, ``"accept"`` or ``"roll back"``.
-
-    Example:
-        >>> judge_promoted(LearningPlan(), 400, np.full(400, 0.3), np.full(400, 10.0)).action
-        'roll back'
-    """
-    evidence, _ = restarted_evidence(gains, bounds, plan.restart_requests)
-    starts = math.ceil(plan.watch_requests / plan.restart_requests)
-    mean = float(gains.mean()) if len(gains) else 0.0
-    summary = f"it costs {mean:+.4f} a request against the router before, on {requests:,} requests"
-    if evidence >= math.log(starts / plan.alpha):
-        return RolloutDecision(
-            "roll back", f"{summary}; lately more, at an error of {plan.alpha:g}"
-        )
-    if requests >= plan.watch_requests:
-        return RolloutDecision("accept", summary)
-    return RolloutDecision("wait", summary)
-
-
-# Changes of an expert: its observed scores, or the logarithms of its dollars, minus what the
-# router's outcome model expected. The model may be wrong by a constant, since the router sends an
-# expert what it is good at, so residuals are compared with earlier residuals and not with 0.
-
-
-# Number of standard deviations by which the means before and after a change must differ, at the
-# most significant split. benchmarks/quality/learning.py counts the false alarms of 1,000 simulated
-# months of 30,000 requests and three experts, each with scores and dollars, checked every 100
-# requests.
-THRESHOLD = 5.0
-_FEWEST_ROWS = 40
-# Number of rows between two splits that are tried.
-_STEP = 5
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of the mean of a series.
-
-    Attributes:
-        row: Estimated first row after the change.
-        before: Mean before the change.
-        after: Mean after the change.
-        deviations: Number of standard errors by which the means differ.
-
-    Example:
-        >>> Change(300, 0.0, -0.2, 6.1).size
-        -0.2
-    """
-
-    row: int
-    before: float
-    after: float
-    deviations: float
-
-    @property
-    def size(self) -> float:
-        """Return the mean after minus the mean before."""
-        return self.after - self.before
-
-
-def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | None:
-    """Find the most significant change of a series, or `None`.
-
-    The statistic is the generalized likelihood ratio over all splits that leave some rows on both
-    sides.
-
-    Args:
-        residuals: Observed minus expected, in chronological order, shape (n,).
-        threshold: Number of standard errors by which the means must differ. The default keeps the
-            probability of a false alarm in a month below 1%.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> residuals = rng.normal(size=800) * 0.4
-        >>> residuals[600:] -= 0.3
-        >>> change = find_change(residuals)
-        >>> change.row, round(change.size, 1), find_change(residuals[:600])
-        (590, -0.3, None)
-    """
-    values = np.asarray(residuals, dtype=np.float64)
-    rows = len(values)
-    splits = np.arange(_FEWEST_ROWS, rows - _FEWEST_ROWS + 1, _STEP)
-    if not len(splits):
-        return None
-    total, squares = np.cumsum(values), np.cumsum(values**2)
-    later = rows - splits
-    before, after = total[splits - 1] / splits, (total[-1] - total[splits - 1]) / later
-    own = (
-        squares[splits - 1] / splits - before**2,
-        (squares[-1] - squares[splits - 1]) / later - (after**2),
-    )
-    pooled = (splits * own[0] + later * own[1]) / rows
-    # Errors of a good expert are rare: a few more than usual among 40 rows are many deviations off
-    # by the variance of all rows, but few by the variance of their own.
-    variance = np.maximum(pooled / splits + pooled / later, own[0] / splits + own[1] / later)
-    error = np.sqrt(np.maximum(variance, 0.0))
-    size = after - before
-    # A series without any spread has changed at the slightest difference.
-    ratio = np.abs(size) / np.maximum(error, 1e-12)
-    best = int(ratio.argmax())
-    if ratio[best] < threshold:
-        return None
-    return Change(int(splits[best]), float(before[best]), float(after[best]), float(ratio[best]))

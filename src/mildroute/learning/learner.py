@@ -21,15 +21,16 @@ import numpy as np
 
 from mildroute.costs.table import CostTable
 from mildroute.decision.export import costs_from_log
-from mildroute.evaluation.sequential import (
-    Change,
+from mildroute.evaluation.expert_changes import Change, find_change
+from mildroute.evaluation.rollout import (
     LearningPlan,
     RolloutDecision,
-    SequentialComparison,
-    compare_sequentially,
-    find_change,
     judge_candidate,
     judge_promoted,
+)
+from mildroute.evaluation.sequential import (
+    SequentialComparison,
+    compare_sequentially,
     share_of_alpha,
 )
 from mildroute.exceptions import ArgumentError, MildrouteError, TableError

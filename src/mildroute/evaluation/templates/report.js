@@ -53,20 +53,20 @@ function showTarget() {
   const slider = byId("target");
   for (const [name, text] of Object.entries(target.text)) byId("target-" + name).textContent = text;
   slider.setAttribute("aria-valuetext", "keep " + target.text.target);
-  for (const part of document.querySelectorAll("#target-shares [data-place]")) {
-    const place = Number(part.dataset.place);
-    part.hidden = target.shares[place] === 0;
-    if (part.tagName === "I") part.style.width = 100 * target.shares[place] + "%";
+  for (const part of document.querySelectorAll("#target-shares [data-index]")) {
+    const index = Number(part.dataset.index);
+    part.hidden = target.shares[index] === 0;
+    if (part.tagName === "I") part.style.width = 100 * target.shares[index] + "%";
     const text = part.querySelector("b");
-    if (text !== null) text.textContent = target.share_text[place];
+    if (text !== null) text.textContent = target.share_text[index];
   }
   for (const picture of document.querySelectorAll("figure svg")) markTarget(picture, Number(slider.value));
   showMonth();
 }
 
 // The circles of targets come first in a picture, in the order of the slider.
-function markTarget(picture, place) {
-  const spot = picture.querySelectorAll(".spot")[place];
+function markTarget(picture, index) {
+  const spot = picture.querySelectorAll(".spot")[index];
   let mark = picture.querySelector(".mark");
   if (mark === null) {
     mark = document.createElementNS("http://www.w3.org/2000/svg", "circle");
@@ -80,16 +80,16 @@ function markTarget(picture, place) {
 
 function nearestSpot(event, spots) {
   let nearest = null;
-  let least = 24;
+  let distance = 24;
   for (const spot of spots) {
     const box = spot.getBoundingClientRect();
     const away = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
-    if (away < least) [nearest, least] = [spot, away];
+    if (away < distance) [nearest, distance] = [spot, away];
   }
   return nearest;
 }
 
-function tellSpots(figure) {
+function showSpotTexts(figure) {
   const tip = byId("tip");
   const texts = new Map();
   for (const spot of figure.querySelectorAll(".spot")) {
@@ -118,4 +118,4 @@ if (byId("target") !== null) {
   byId("target").addEventListener("input", showTarget);
   showTarget();
 }
-if (byId("tip") !== null) tellSpots(byId("tip").parentElement);
+if (byId("tip") !== null) showSpotTexts(byId("tip").parentElement);
