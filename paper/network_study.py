@@ -35,13 +35,11 @@ from torch import Tensor, nn
 from benchmarks.commit import commit
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
+from mildroute.losses.margins import reward_mass, theory_margins, winner_counts
 from mildroute.losses.rewards import (
     complement_rewards,
     complement_scale,
-    reward_mass,
     sum_rewards,
-    theory_margins,
-    winner_counts,
     winner_targets,
 )
 from paper.config import ExperimentConfig

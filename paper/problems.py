@@ -127,7 +127,7 @@ class ConsistentMild:
 
 
 # The first MILD methods, whose cells are stored, count wins for the paper's m_k. Those with "mass"
-# in their name count as the paper does; see :func:`mildroute.losses.rewards.reward_mass`.
+# in their name count as the paper does; see :func:`mildroute.losses.margins.reward_mass`.
 METHODS: dict[str, Method] = {
     "tdef": Method(
         "TDEF", "complement reward, equal margins", lambda seed: TDEFRouter(random_state=seed)

@@ -10,7 +10,7 @@ import math
 import torch
 from drawing import BLUE, GOLD, OURS, canvas, save
 
-from mildroute.losses._logsumexp import _chebyshev
+from mildroute.losses._interpolation import _chebyshev
 
 RATIO = 10.0
 

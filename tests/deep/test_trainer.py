@@ -15,7 +15,8 @@ from mildroute.deep.config import DeferralConfig, config_of
 from mildroute.deep.trainer import CostRows, DeferralTrainer, batch_loss, deferral_metrics
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.functional import deferral_loss
-from mildroute.losses.rewards import reward_mass, rewards_of, theory_margins
+from mildroute.losses.margins import reward_mass, theory_margins
+from mildroute.losses.rewards import rewards_of
 
 
 def trainer_for(folder: Path, **settings: Any) -> DeferralTrainer:

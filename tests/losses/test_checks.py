@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mildroute.exceptions import ArgumentError, CostError, MarginError, MildrouteError, ShapeError
-from mildroute.losses._tensors import (
+from mildroute.losses._checks import (
     as_costs,
     check_costs,
     check_margins,

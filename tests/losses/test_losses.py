@@ -30,7 +30,8 @@ from mildroute.losses.functional import (
     tdef_loss,
     weighted_cross_entropy,
 )
-from mildroute.losses.rewards import smoothed_win_counts, winner_targets
+from mildroute.losses.margins import smoothed_win_counts
+from mildroute.losses.rewards import winner_targets
 
 # Rounding allowed where two float64 sums may be equal.
 TINY = 1e-12

@@ -14,15 +14,14 @@ from torch import Tensor
 
 from losses.cases import Problem, draw_problem, every_problem, problems, seeds
 from mildroute.exceptions import ArgumentError, CostError, MarginError, MildrouteError, ShapeError
-from mildroute.losses.rewards import (
-    Reward,
+from mildroute.losses.margins import (
     feature_norms,
     reward_mass,
-    rewards_of,
     smoothed_win_counts,
     theory_margins,
     winner_counts,
 )
+from mildroute.losses.rewards import Reward, rewards_of
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from mildroute.losses import (
     tdef_loss,
     winner_counts,
 )
-from mildroute.losses.functional import LossModule
+from mildroute.losses.loss_module import LossModule
 
 PROBLEM = draw_problem(0, rows=4, experts=3)
 REWARDED = {name: case for name, case in LOSSES.items() if case.takes[:2] == ("scores", "rewards")}

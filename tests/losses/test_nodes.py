@@ -8,13 +8,8 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from losses.cases import seeds
-from mildroute.losses._logsumexp import (
-    _TOLERANCE,
-    _chebyshev,
-    interpolation_nodes,
-    log_margin_sum,
-    node_count,
-)
+from mildroute.losses._interpolation import _TOLERANCE, _chebyshev, interpolation_nodes, node_count
+from mildroute.losses._logsumexp import log_margin_sum
 
 CPU = torch.device("cpu")
 dtypes = st.sampled_from([torch.float32, torch.float64])

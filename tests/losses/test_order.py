@@ -4,7 +4,7 @@ import torch
 
 from losses.cases import Problem, every_problem
 from losses.reference import choice_of, each_row
-from mildroute.losses._tensors import argmax_last, argsort_desc, runner_up_score
+from mildroute.losses._order import argmax_last, argsort_desc, runner_up_score
 
 
 @every_problem(max_experts=9)

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from mildroute.losses._tensors import full_precision, no_autocast
+from mildroute.losses._precision import full_precision, no_autocast
 
 ONES = torch.ones(2, 2)
 

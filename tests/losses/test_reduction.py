@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.losses.functional import reduce_rows
+from mildroute.losses.reduction import reduce_rows
 
 LOSSES, WEIGHTS = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 0.0, 3.0])
 

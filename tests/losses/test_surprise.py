@@ -9,13 +9,8 @@ from torch import Tensor
 from losses.cases import Problem, draw_problem, every_problem
 from losses.reference import deferral_gradient_row, deferral_row, each_row, odds
 from mildroute.losses import _logsumexp as surprise
-from mildroute.losses._logsumexp import (
-    comp_sum,
-    comp_sum_at_zero,
-    interpolation_nodes,
-    log_margin_sum,
-    row_losses,
-)
+from mildroute.losses._interpolation import interpolation_nodes
+from mildroute.losses._logsumexp import comp_sum, comp_sum_at_zero, log_margin_sum, row_losses
 from mildroute.losses.functional import deferral_loss
 
 

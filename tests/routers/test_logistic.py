@@ -11,14 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from mildroute.losses.functional import deferral_loss
-from mildroute.losses.rewards import (
-    Reward,
-    complement_scale,
-    reward_mass as core_reward_mass,
-    rewards_of,
-    theory_margins,
-    winner_counts,
-)
+from mildroute.losses.margins import reward_mass as core_reward_mass, theory_margins, winner_counts
+from mildroute.losses.rewards import Reward, complement_scale, rewards_of
 from mildroute.routers._decision import (
     THEORY,
     MarginRule,

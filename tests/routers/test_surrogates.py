@@ -14,7 +14,8 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError
-from mildroute.losses.functional import LossModule, deferral_loss
+from mildroute.losses.functional import deferral_loss
+from mildroute.losses.loss_module import LossModule
 from mildroute.losses.rewards import sum_rewards
 from mildroute.routers._decision import THEORY, margins_by
 from mildroute.routers.surrogate import (

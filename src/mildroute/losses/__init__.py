@@ -25,7 +25,7 @@ from mildroute._optional import needs_extra
 with needs_extra("torch", extra="torch", user=__name__):
     import torch  # noqa: F401
 
-from mildroute.losses._tensors import as_costs
+from mildroute.losses._checks import as_costs
 from mildroute.losses.bounds import (
     ComplexityEstimate,
     MarginBound,
@@ -47,7 +47,6 @@ from mildroute.losses.cost_sensitive import (
 )
 from mildroute.losses.decision import choose, chosen_costs, log_posterior, posterior, rank
 from mildroute.losses.functional import (
-    LossModule,
     cross_entropy,
     deferral_loss,
     hinge_loss,
@@ -56,6 +55,8 @@ from mildroute.losses.functional import (
     tdef_loss,
     weighted_cross_entropy,
 )
+from mildroute.losses.loss_module import LossModule
+from mildroute.losses.margins import feature_norms, reward_mass, theory_margins, winner_counts
 from mildroute.losses.modules import (
     CostSensitiveLoss,
     CrossEntropyLoss,
@@ -66,13 +67,9 @@ from mildroute.losses.modules import (
 from mildroute.losses.rewards import (
     complement_rewards,
     complement_scale,
-    feature_norms,
     gap_rewards,
-    reward_mass,
     rewards_of,
     sum_rewards,
-    theory_margins,
-    winner_counts,
     winner_targets,
 )
 

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, CostError, MarginError, ShapeError
-from mildroute.losses._tensors import check_margins, check_scores, runner_up_score
+from mildroute.losses._checks import check_margins, check_scores
+from mildroute.losses._order import runner_up_score
 from mildroute.losses.cost_sensitive import cost_sensitive_margin_loss, rho_margin_loss
 
 __all__ = [

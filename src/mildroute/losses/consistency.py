@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError
-from mildroute.losses._tensors import check_costs, check_weights
+from mildroute.losses._checks import check_costs, check_weights
 
 __all__ = ["minimizability_gap"]
 

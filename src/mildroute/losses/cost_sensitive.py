@@ -20,16 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.losses._checks import check_margins, check_scores, check_tau
 from mildroute.losses._logsumexp import comp_sum, comp_sum_at_zero
-from mildroute.losses._tensors import (
-    argmax_last,
-    check_margins,
-    check_scores,
-    check_tau,
-    full_precision,
-    no_autocast,
-)
-from mildroute.losses.functional import Reduction, reduce_rows
+from mildroute.losses._order import argmax_last
+from mildroute.losses._precision import full_precision, no_autocast
+from mildroute.losses.reduction import Reduction, reduce_rows
 
 __all__ = [
     "Form",

@@ -17,15 +17,9 @@ import torch
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.losses._tensors import (
-    argmax_last,
-    argsort_desc,
-    check_margins,
-    check_scores,
-    check_tau,
-    full_precision,
-    no_autocast,
-)
+from mildroute.losses._checks import check_margins, check_scores, check_tau
+from mildroute.losses._order import argmax_last, argsort_desc
+from mildroute.losses._precision import full_precision, no_autocast
 
 __all__ = ["Decision", "choose", "chosen_costs", "log_posterior", "posterior", "rank"]
 

@@ -1,127 +1,33 @@
-"""The losses as functions of scores and costs, and the deferral loss as a module."""
+"""Surrogates of the deferral loss: convex or smooth functions of the scores of a router.
+
+All take scores and rewards of shape (n, p), optional row weights and a reduction, and compute in at
+least float32 regardless of autocast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.losses._checks import check_margins, check_scores, check_tau
 from mildroute.losses._logsumexp import comp_sum, log_margin_sum, row_losses
-from mildroute.losses._tensors import (
-    check_margins,
-    check_scores,
-    check_tau,
-    check_weights,
-    full_precision,
-    no_autocast,
-    runner_up_score,
-)
-from mildroute.losses.rewards import smoothed_win_counts, winner_targets
+from mildroute.losses._order import runner_up_score
+from mildroute.losses._precision import full_precision, no_autocast
+from mildroute.losses.margins import smoothed_win_counts
+from mildroute.losses.reduction import Reduction, reduce_rows
+from mildroute.losses.rewards import winner_targets
 
 __all__ = [
-    "Loss",
-    "LossModule",
-    "Reduction",
     "cross_entropy",
     "deferral_loss",
     "hinge_loss",
     "ldam_loss",
     "pairwise_loss",
-    "reduce_rows",
     "tdef_loss",
     "weighted_cross_entropy",
 ]
-
-
-# A loss as a module that stores its arguments.
-
-
-# Any function of scores and rewards; a custom loss needs nothing else.
-Loss: TypeAlias = Callable[..., Tensor]
-
-
-class LossModule(nn.Module):
-    """A loss function with its arguments.
-
-    Tensor arguments move with the module and are saved with it.
-
-    Args:
-        function: A loss of :mod:`mildroute.losses.functional`, or a custom one.
-        arguments: Keyword arguments that each call passes on.
-
-    Example:
-        >>> import torch
-        >>> from mildroute.losses.functional import deferral_loss
-        >>> loss = LossModule(deferral_loss, margins=torch.ones(2), tau=1.0)
-        >>> loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
-        tensor(0.6931)
-        >>> loss
-        LossModule(deferral_loss, tau=1.0)
-    """
-
-    def __init__(self, function: Loss, **arguments: object) -> None:
-        super().__init__()
-        self.function = function
-        self.plain = {
-            name: value for name, value in arguments.items() if not isinstance(value, Tensor)
-        }
-        for name, value in arguments.items():
-            if isinstance(value, Tensor):
-                self.register_buffer(name, value)
-
-    def forward(self, scores: Tensor, rewards: Tensor) -> Tensor:
-        """Call the function with the stored arguments."""
-        return self.function(scores, rewards, **self.plain, **self._buffers)
-
-    def extra_repr(self) -> str:
-        """Name the function and its arguments that are not tensors."""
-        plain = [f"{name}={value!r}" for name, value in self.plain.items()]
-        return ", ".join([getattr(self.function, "__name__", repr(self.function)), *plain])
-
-
-# Reductions of the losses of rows to the number that is minimized.
-
-
-# ``"mean"`` is the weighted mean if there are row weights.
-Reduction: TypeAlias = Literal["mean", "sum", "none"]
-
-
-def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) -> Tensor:
-    """Weight and reduce the losses of the rows.
-
-    Args:
-        losses: Loss of each row, shape (n,).
-        weights: Weight of each row, shape (n,), or `None` for equal weights.
-        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` sums, ``"none"`` keeps
-            the rows.
-
-    Returns:
-        A scalar, or shape (n,) for ``"none"``.
-    """
-    if reduction not in get_args(Reduction):
-        raise ArgumentError(
-            f"reduction must be one of {', '.join(get_args(Reduction))}, got {reduction!r}."
-        )
-    if weights is not None:
-        check_weights(weights, len(losses))
-        weights = weights.to(losses.dtype)
-        losses = losses * weights
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    return losses.mean() if weights is None else losses.sum() / weights.sum()
-
-
-# Surrogates of the deferral loss: convex or smooth functions of the scores that a router can be
-# trained on.
-#
-# All take scores and rewards of shape (n, p), optional row weights and a reduction, and compute in
-# at least float32 regardless of autocast.
 
 
 def deferral_loss(

@@ -9,24 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.losses._tensors import as_costs, check_margins
+from mildroute.losses._checks import as_costs, check_margins
 from mildroute.losses.cost_sensitive import Form, Psi, cost_sensitive_loss, label_costs
-from mildroute.losses.functional import (
-    Reduction,
-    cross_entropy,
-    deferral_loss,
-    ldam_loss,
-    tdef_loss,
-)
-from mildroute.losses.rewards import (
-    Reward,
-    complement_rewards,
-    complement_scale,
-    reward_mass,
-    rewards_of,
-    theory_margins,
-    winner_counts,
-)
+from mildroute.losses.functional import cross_entropy, deferral_loss, ldam_loss, tdef_loss
+from mildroute.losses.margins import reward_mass, theory_margins, winner_counts
+from mildroute.losses.reduction import Reduction
+from mildroute.losses.rewards import Reward, complement_rewards, complement_scale, rewards_of
 
 __all__ = [
     "CostSensitiveLoss",

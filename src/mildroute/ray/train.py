@@ -19,8 +19,9 @@ from torch import nn
 from mildroute._optional import needs_extra
 from mildroute.costs.schema import DOLLARS, SCORE
 from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError, TableError
+from mildroute.losses.margins import reward_mass, theory_margins, winner_counts
 from mildroute.losses.modules import MILDLoss
-from mildroute.losses.rewards import reward_mass, rewards_of, theory_margins, winner_counts
+from mildroute.losses.rewards import rewards_of
 from mildroute.routers._mlp import positive_spread
 from mildroute.routers.mild import MildRouter
 
@@ -42,8 +43,8 @@ _WEIGHT_DECAY = 1e-4
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """A function that turns a table into vectors and costs."""
+class _VectorsAndCosts:
+    """A function from a table to vectors and costs."""
 
     experts: tuple[str, ...]
     vector: str
@@ -68,13 +69,13 @@ class _Rows:
         return numbers
 
     def _vectors(self, table: pa.Table) -> NDArray[np.float32]:
-        vectors = _matrix(table.column(self.vector))
+        vectors = _to_matrix(table.column(self.vector))
         if not np.isfinite(vectors).all():
             raise TableError("vectors must be finite, got NaN or infinity; drop those rows first.")
         return vectors
 
 
-def _matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
+def _to_matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
     """Return a column of lists of one length, or of Ray's tensors, as an array (n, d)."""
     if column.null_count:
         raise TableError(
@@ -117,10 +118,10 @@ class _Totals:
         return np.maximum(self.squares / self.rows - self.mean**2, 0.0)
 
 
-class _TotalsOf(AggregateFnV2[Any, Any]):
+class _TotalsAggregation(AggregateFnV2[Any, Any]):
     """An aggregation of everything that training must know about all rows, in one pass."""
 
-    def __init__(self, rows: _Rows, reward: Literal["gap", "sum"]) -> None:
+    def __init__(self, rows: _VectorsAndCosts, reward: Literal["gap", "sum"]) -> None:
         super().__init__("totals", zero_factory=dict, on=None, ignore_nulls=False)
         self._rows = rows
         self._reward = reward
@@ -151,8 +152,8 @@ class _TotalsOf(AggregateFnV2[Any, Any]):
         return {name: np.add(total, new[name]) for name, total in current_accumulator.items()}
 
 
-def _aggregate(dataset: Dataset, rows: _Rows, reward: Literal["gap", "sum"]) -> _Totals:
-    totals = dataset.aggregate(_TotalsOf(rows, reward))["totals"]
+def _aggregate(dataset: Dataset, rows: _VectorsAndCosts, reward: Literal["gap", "sum"]) -> _Totals:
+    totals = dataset.aggregate(_TotalsAggregation(rows, reward))["totals"]
     if not totals:
         raise TableError("a dataset must have at least one row to train on, got none.")
     arrays = {name: np.asarray(totals[name]) for name in ("vectors", "squares", "mass", "wins")}
@@ -211,9 +212,9 @@ def train_router(
     Args:
         dataset: Rows with a column of vectors and a column ``score:<expert>`` for each expert.
         vector: Name of the column of vectors: lists of one length, or tensors.
-        price_weight: How much error a dollar is worth; above 0, each expert needs a column
+        price_weight: Value of a dollar in errors; above 0, each expert needs a column
             ``cost:<expert>``.
-        hidden_layer_sizes: Units of each hidden layer; `None` for a linear router.
+        hidden_layer_sizes: Units of each hidden layer; empty for a linear router.
         reward: ``"gap"`` or ``"sum"``.
         margins: ``"uniform"``; ``"theory"``, the paper's; ``"winner_counts"``; or p numbers.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score).
@@ -237,7 +238,7 @@ def train_router(
     experts = _experts_of(dataset, vector, price_weight)
     if reward not in ("gap", "sum"):
         raise ArgumentError(f"reward must be gap or sum, got {reward!r}.")
-    rows = _Rows(experts, vector, price_weight)
+    rows = _VectorsAndCosts(experts, vector, price_weight)
     totals = _aggregate(dataset, rows, reward)
     margin_values = _margins(margins, totals)
     variances = totals.variances
@@ -279,7 +280,7 @@ def train_router(
         experts=experts,
         margin_values=margin_values,
         rows=totals.rows,
-        selection=f"a {shape} trained on {totals.rows} rows for {epochs} epochs: as asked",
+        selection=f"a {shape} trained on {totals.rows} rows for {epochs} epochs, as requested",
         reward=reward,
         margins=margins if isinstance(margins, str) else list(margins),
         decision=decision,

@@ -100,7 +100,7 @@ class MarginRule(NamedTuple):
     """A rule that computes margins as ``share(counts ** exponent) + offset``.
 
     ``"reward_mass"`` counts by the summed reward distribution, as the paper does; see
-    :func:`mildroute.losses.rewards.reward_mass`. ``"winner_counts"`` assigns each row to its
+    :func:`mildroute.losses.margins.reward_mass`. ``"winner_counts"`` assigns each row to its
     winners, and ``"decided_wins"`` does so only for rows on which some expert loses.
     """
 

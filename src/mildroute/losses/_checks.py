@@ -1,17 +1,14 @@
-"""Checks, tie rule and precision of tensors."""
+"""Checks for the public functions; the functions below them trust their arguments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, CostError, MarginError, ShapeError
-
-# Checks for the public functions; the functions below them trust their arguments.
 
 
 def as_costs(values: object) -> Tensor:
@@ -94,48 +91,3 @@ def check_tau(tau: float) -> None:
         raise ArgumentError(
             f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential one."
         )
-
-
-# Order of the experts of a row. The paper breaks ties in favor of the highest index.
-
-
-def argmax_last(values: Tensor) -> Tensor:
-    """Return the column of the largest value of each row; ties go to the highest column."""
-    return values.shape[1] - 1 - values.flip(1).argmax(dim=1)
-
-
-def argsort_desc(values: Tensor) -> Tensor:
-    """Return the columns of each row by descending value; ties go to the highest column first."""
-    return values.shape[1] - 1 - values.flip(1).argsort(dim=1, descending=True, stable=True)
-
-
-def runner_up_score(scores: Tensor) -> Tensor:
-    """Return the largest score among the other experts, for each expert.
-
-    Args:
-        scores: Router outputs, shape (n, p), p at least 2.
-    """
-    top = scores.topk(2, dim=1)
-    best = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :1], True)
-    return torch.where(best, top.values[:, 1:], top.values[:, :1])
-
-
-# Losses are sums of exponentials, so they are computed in float32 or float64 even inside an
-# autocast region.
-
-
-def full_precision(scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Bring scores to at least float32, and the others to the dtype and device of the scores."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return (scores, *(other.to(scores.device, scores.dtype) for other in others))
-
-
-def no_autocast(scores: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which autocast is off for the device of the scores.
-
-    If it is off already, the context costs nothing.
-    """
-    device = scores.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
