@@ -16,7 +16,7 @@ from mildroute._optional import load_torch
 from mildroute.deep.config import DeferralConfig, config_for
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import smoothed_win_counts, winner_targets
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier

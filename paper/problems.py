@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import MarginRule, argmax_last, log_posterior, margins_by
-from mildroute.routers.base import Matrix
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.surrogate import (
     CrossEntropyRouter,
@@ -20,6 +19,7 @@ from mildroute.routers.surrogate import (
     TDEFRouter,
     WeightedCrossEntropyRouter,
 )
+from mildroute.routers.training_rows import Matrix
 from paper.config import Costs, ExperimentConfig
 from paper.data import (
     Folders,

@@ -17,7 +17,7 @@ from mildroute.deep.config import DeferralConfig
 from mildroute.deep.router import fit_temperature
 from mildroute.deep.selection import Objective, objectives_of, select
 from mildroute.routers._decision import argmax_last, break_ties, log_posterior, scaled_rewards
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 from paper.config import ExperimentConfig
 from paper.data import Folders, kept, raw_inputs
 from paper.networks import (

@@ -17,7 +17,6 @@ import pytest
 from docs.tutorials.generate_gateway import ROOT, run, steps
 from mildroute import TextRouter
 from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 
@@ -124,13 +123,15 @@ def _fitted(folder: Path, seed: int) -> Path:
     lots = np.random.default_rng(seed)
     easy = [f"What is the capital of country {number}?" for number in lots.integers(0, 99, 40)]
     hard = [f"What is {number} times {number + 3}?" for number in lots.integers(0, 99, 40)]
-    errors = named_costs([[0.0, 0.0]] * 40 + [[1.0, 0.0]] * 40, ("small", "large"))
+    errors = [[0.0, 0.0]] * 40 + [[1.0, 0.0]] * 40
     inner = MildRouter(
         reward="gap", margins=[1.0, 1.0], alpha=0.01, features="raw", cv=2, random_state=seed
     )
     frontier = FrontierRouter(router=inner, price_weights=(0, 4000, 100_000), price_weight=4000)
     router = TextRouter(router=frontier)
-    return save_router(router.fit([*easy, *hard], errors, prices=[0.00001, 0.0001]), folder)  # type: ignore[arg-type]
+    prices = [0.00001, 0.0001]
+    router.fit([*easy, *hard], errors, prices=prices, experts=("small", "large"))
+    return save_router(router, folder)  # type: ignore[arg-type]
 
 
 @needs_curl

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain, combinations, permutations
 from pathlib import Path
@@ -261,7 +262,8 @@ def run_cell(name: str, seed: int, rows: int | None, folder: Path) -> str:
     train, test, places = parts_of(name, seed, rows)
     started = time.perf_counter()
     plain = FrontierRouter(price_weights=GRID, random_state=seed)
-    plain.fit(train.X, train.errors, prices=train.dollars)
+    rows_of_fit = plain.training_rows(train.X, train.errors, prices=train.dollars)
+    plain.fit_rows(rows_of_fit)
     seconds = [time.perf_counter() - started]
     cascades = {}
     for calls, method in ((2, "one look"), (3, "two looks")):
@@ -271,7 +273,8 @@ def run_cell(name: str, seed: int, rows: int | None, folder: Path) -> str:
         vars(cascade).update(
             {name: value for name, value in vars(plain).items() if name not in plain.get_params()}
         )
-        cascade.fit_looks(train.X, train.errors, train.dollars, None, None, train.answers)
+        cascade.routing_curve_ = plain.curve_
+        cascade.fit_looks(replace(rows_of_fit, answers=train.answers))
         cascades[method] = cascade
         seconds.append(time.perf_counter() - started)
     chances = chances_to_be_right(train, test)

@@ -100,7 +100,7 @@ def end_to_end(
     """Choices of the fine-tuned network, run as it would be served."""
     start = time.process_time()
 
-    def tell(done: int, total: int) -> None:
+    def tell(done: int, total: int, _word: str) -> None:
         if done % 20 == 0 or done == total:
             spent = (time.process_time() - start) / 60
             left = spent / done * (total - done)
@@ -117,10 +117,9 @@ def end_to_end(
         "max_tokens": plan.max_tokens,
         "threads": plan.threads,
     }
-    router = DeepRouter(
-        reward="gap", margins="uniform", random_state=seed, progress=tell, **settings
-    )
-    router.fit([data.texts[row] for row in train], task.costs[rows[train]], groups=groups)
+    router = DeepRouter(reward="gap", margins="uniform", random_state=seed, **settings)
+    texts = [data.texts[row] for row in train]
+    router.fit(texts, task.costs[rows[train]], groups=groups, progress=tell)
     seconds = time.process_time() - start
     print(router.selection_, file=sys.stderr, flush=True)
     return router.predict([data.texts[row] for row in test]), seconds

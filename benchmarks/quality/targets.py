@@ -48,11 +48,11 @@ from mildroute.fitting.targets import default_price_weights
 from mildroute.fitting.text_router import DEFAULT_ENCODER, fold_vectors
 from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import FoldVectors
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import TDEFRouter
+from mildroute.routers.training_rows import FoldVectors
 
 THREE = ("gpt-4o-2024-05-13", "mixtral-8x22b", "Llama-2-7b-hf")
 # Name of the set, experts and dollars per 1,000 queries; RouterBench has the real dollars of each
@@ -233,7 +233,9 @@ def fitted(data: Draw, method: str) -> tuple[CostQualityCurve, Chooser]:
         router=BASELINES[method](), price_weights=default_price_weights(dollars), random_state=0
     )
     vectors, folds, _ = data.encoded
-    frontier.fit(vectors, errors, prices=dollars, groups=train.groups, folds=folds)
+    frontier.fit_rows(
+        frontier.training_rows(vectors, errors, prices=dollars, groups=train.groups, folds=folds)
+    )
     return frontier.curve, Chooser(frontier, None)
 
 

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mildroute.encoders import AnswerFeatures, see_answers
-from mildroute.routers import CascadeRouter, FrontierRouter, RegressionRouter, named_costs
+from mildroute.routers import CascadeRouter, FrontierRouter, RegressionRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -64,10 +64,9 @@ print(f"{is_right[~agree, 0].mean():.0%}")
 
 weights = (0, 5, 10, 20, 50, 100)
 plain = FrontierRouter(router=RegressionRouter(), price_weights=weights, random_state=0)
-costs = named_costs(errors[train], names)
-plain.fit(X[train], costs, prices=dollars)
+plain.fit(X[train], errors[train], prices=dollars, experts=names)
 cascade = CascadeRouter(router=RegressionRouter(), price_weights=weights, random_state=0)
-cascade.fit(X[train], costs, prices=dollars, answers=seen.take(train))
+cascade.fit(X[train], errors[train], prices=dollars, experts=names, answers=seen.take(train))
 for name in cascade.experts_[cascade.n_experts :]:
     print("look:", name)
 

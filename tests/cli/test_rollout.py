@@ -11,7 +11,6 @@ import pytest
 from mildroute import TextRouter
 from mildroute.persistence import save_router
 from mildroute.persistence.remote import verify_signature
-from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 
 TEXTS = [f"add {place}" for place in range(16)]
@@ -24,8 +23,8 @@ def routers(tmp_path: Path) -> list[Path]:
     subprocess.run(command, check=True, capture_output=True)
     found = []
     for place, row in enumerate(([0.0, 1.0], [1.0, 0.0])):
-        costs = named_costs([row] * 16, ("small", "large"))
-        router = TextRouter(router=BestSingleRouter()).fit(TEXTS, costs)
+        router = TextRouter(router=BestSingleRouter())
+        router.fit(TEXTS, [row] * 16, experts=("small", "large"))
         found.append(save_router(router, tmp_path / f"router-{place}"))
     return found
 

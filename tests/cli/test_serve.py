@@ -27,7 +27,6 @@ from mildroute import TextRouter
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.factory import load_gateway
 from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 from tests.experts.hostile_server import HostileServer, says
 
 SUMS = [f"add {place} and {place + 1}" for place in range(40)]
@@ -38,8 +37,7 @@ SONGS = [f"sing song number {place}" for place in range(40)]
 def router_of(experts: tuple[str, str], *, swapped: bool = False) -> TextRouter:
     """A router that sends sums to the first expert and songs to the second, or the other way."""
     costs = [[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 40
-    named = named_costs(costs[::-1] if swapped else costs, experts)
-    return TextRouter().fit([*SUMS, *SONGS], named)  # type: ignore[arg-type]
+    return TextRouter().fit([*SUMS, *SONGS], costs[::-1] if swapped else costs, experts=experts)
 
 
 def fitted(

@@ -25,7 +25,6 @@ from mildroute.exceptions import ArgumentError, CostError, MissingExtraError, in
 from mildroute.losses.decision import choose, posterior
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
-from mildroute.routers.base import named_costs
 
 
 @functools.cache
@@ -35,7 +34,7 @@ def fitted() -> DeepRouter:
     Margins that differ, and the consistent decision.
     """
     return tiny_router(margins=[1.4, 1.0, 0.6]).fit(
-        TEXTS, named_costs(COSTS, ["calculator", "poet", "clerk"])
+        TEXTS, COSTS, experts=["calculator", "poet", "clerk"]
     )
 
 
@@ -203,8 +202,8 @@ def test_one_expert_is_always_chosen() -> None:
 
 def test_progress_tells_the_steps() -> None:
     calls: list[tuple[int, int]] = []
-    router = tiny_router(epochs=1, progress=lambda done, total: calls.append((done, total))).fit(
-        TEXTS[:40], COSTS[:40]
+    router = tiny_router(epochs=1).fit(
+        TEXTS[:40], COSTS[:40], progress=lambda done, total, _word: calls.append((done, total))
     )
     assert calls == [(1, 3), (2, 3), (3, 3)]
     assert router.epochs_ == pytest.approx(1)

@@ -188,8 +188,8 @@ def test_a_stored_router_says_what_was_chosen(tmp_path: Path) -> None:
 def test_progress_counts_the_steps_of_all_trainings() -> None:
     calls: list[tuple[int, int]] = []
     settings: dict[str, Any] = {"reward": "gap", "margins": "cv", "epochs": 1, "validation": 0.25}
-    tiny_router(**settings, progress=lambda done, total: calls.append((done, total))).fit(
-        TEXTS, COSTS
+    tiny_router(**settings).fit(
+        TEXTS, COSTS, progress=lambda done, total, _word: calls.append((done, total))
     )
     # 96 rows in batches of 16 make six steps, for each of two sizes of the margins.
     assert calls == [(step, 12) for step in range(1, 13)]

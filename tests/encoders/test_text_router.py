@@ -13,14 +13,16 @@ import pytest
 from routers.every_router import SMALL_MILD
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from mildroute import TextRouter
 from mildroute.encoders.text import HashingEncoder, TfidfEncoder
-from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError
 from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
+from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
@@ -35,16 +37,14 @@ PRICES = np.array([0.001, 0.01])
 FRONTIER = FrontierRouter(router=SMALL_MILD, price_weights=(0, 10, 1000))
 
 
-class Remembering(BaseEstimator):
+class Remembering(RouterMixin, BaseEstimator):
     """Takes no groups and no prices."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Remembering:  # noqa: ARG002
-        self.experts_ = np.array(["a", "b"], dtype=object)
+    def _fit(self, X: Any, costs: Any, sample_weight: Any) -> None:  # noqa: ARG002
         self.seen_ = X.shape, sample_weight
-        return self
 
-    def predict(self, X: Any) -> Any:
-        return np.zeros(X.shape[0], dtype=np.intp)
+    def _scores(self, X: Any) -> Any:
+        return np.zeros((X.shape[0], 2))
 
 
 def test_without_prices_the_default_is_the_mild_router_on_the_default_encoder() -> None:
@@ -84,6 +84,11 @@ def test_a_router_is_given_what_it_can_take() -> None:
         router.predict(TEXTS, price_weight=1.0)
 
 
+def test_an_estimator_that_is_no_router_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="derive from RouterMixin, got Ridge"):
+        TextRouter(router=Ridge()).fit(TEXTS, ERRORS)
+
+
 def test_groups_reach_a_router_that_knows_them() -> None:
     router = TextRouter(router=clone(SMALL_MILD).set_params(features="groups")).fit(
         TEXTS, COSTS, groups=["sum"] * 40 + ["poem"] * 40
@@ -97,6 +102,13 @@ def test_names_of_experts_come_from_a_data_frame() -> None:
         "small",
         "large",
     ]
+
+
+def test_names_of_experts_are_those_that_fit_is_given() -> None:
+    router = TextRouter(router=RegressionRouter()).fit(TEXTS, ERRORS, experts=["small", "large"])
+    assert router.experts_.tolist() == ["small", "large"]
+    with pytest.raises(ShapeError, match="experts must be 2 names, one for each column"):
+        TextRouter(router=RegressionRouter()).fit(TEXTS, ERRORS, experts=["small"])
 
 
 def test_a_router_that_is_not_fitted_says_so_and_cannot_be_stored(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from mildroute.costs.table import CostTable
 from mildroute.evaluation.ceiling import _least_dollars, potential_of
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
-from mildroute.routers.base import named_costs
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
 
@@ -135,8 +134,8 @@ def test_an_evaluation_knows_how_much_of_the_way_is_in_reach(chances: list[float
     table, _ = topics(1000, chances, 0)
     router = FrontierRouter(router=RegressionRouter(), price_weights=(0, 10, 100))
     fitted = TextRouter(router=router)
-    errors = named_costs(1 - table.scores, table.experts)
-    fitted.fit(table.inputs, errors, prices=table.dollars)
+    errors = 1 - table.scores
+    fitted.fit(table.inputs, errors, prices=table.dollars, experts=table.experts)
     rows, known = topics(2000, chances, 1)
     found = evaluate(fitted, rows, price_weight=20.0)
     costs = rows.costs(price_weight=20.0)

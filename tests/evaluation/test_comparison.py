@@ -29,6 +29,7 @@ from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.training_rows import TrainingRows
 
 KINDS = ("add", "prove", "rhyme")
 
@@ -60,9 +61,9 @@ class Spy(RouterMixin, BaseEstimator):
 
     seen: list[dict[str, Any]] = []  # noqa: RUF012
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
-        self.seen.append({"rows": X.shape[0], "groups": groups, "costs": y})
-        return super().fit(X, y, sample_weight)
+    def fit_rows(self, rows: TrainingRows, progress: Any = None) -> Any:
+        self.seen.append({"rows": rows.X.shape[0], "groups": rows.groups, "costs": rows.costs})
+        return super().fit_rows(rows, progress)
 
     def _fit(self, X: Any, costs: Any, sample_weight: Any) -> None:  # noqa: ARG002
         self.scores_ = -costs.mean(axis=0)

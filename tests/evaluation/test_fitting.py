@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from mildroute.fitting.targets import default_price_weights
 from mildroute.routers import base as router_base
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.training_rows import TrainingRows
 
 TABLE = small_table()
 
@@ -152,11 +153,9 @@ class Forgetful(RegressionRouter):
             posterior[:] = [1.0, 0.0]
         return posterior
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None, groups: Any = None
-    ) -> Forgetful:
-        super().fit(X, y, sample_weight, prices=prices, groups=groups)
-        self.n_seen_ = len(X)
+    def fit_rows(self, rows: TrainingRows, progress: Any = None) -> Self:
+        super().fit_rows(rows, progress)
+        self.n_seen_ = len(rows.costs)
         return self
 
     def expected(self, X: Any) -> Any:

@@ -10,7 +10,6 @@ from mildroute.gateway.config import DecisionLogConfig, GatewayConfig
 from mildroute.gateway.factory import load_gateway
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 from tests.support.records import record
 
@@ -23,8 +22,10 @@ experts:
 
 def plain_router() -> TextRouter:
     """One that is fitted at once."""
-    costs = named_costs([[0.0, 1.0]] * 8 + [[1.0, 0.0]] * 8, ("small", "large"))
-    return TextRouter(router=BestSingleRouter()).fit([f"add {place}" for place in range(16)], costs)
+    costs = [[0.0, 1.0]] * 8 + [[1.0, 0.0]] * 8
+    return TextRouter(router=BestSingleRouter()).fit(
+        [f"add {place}" for place in range(16)], costs, experts=("small", "large")
+    )
 
 
 def test_lines_that_a_full_disk_takes_from_the_log_are_told_in_the_metrics(

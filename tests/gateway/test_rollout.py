@@ -21,7 +21,6 @@ from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says
 from tests.gateway.fakes import FakePredictor, write_experts
 from tests.gateway.running import TRUST, Running, running, until
@@ -61,7 +60,7 @@ def routers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     texts = [f"add {place}" for place in range(20)]
     return [
         save_router(
-            TextRouter().fit(texts, named_costs([costs] * 20, ("small", "large"))),  # type: ignore[arg-type]
+            TextRouter().fit(texts, [costs] * 20, experts=("small", "large")),  # type: ignore[arg-type]
             folder / str(place),
         )
         for place, costs in enumerate(([0.0, 1.0], [1.0, 0.0]))

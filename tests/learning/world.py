@@ -19,7 +19,6 @@ from mildroute.decision.log import DecisionLog
 from mildroute.gateway.config import DecisionLogConfig
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.remote import fetch_artifact, pointer_or_none, publish_router
-from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 from tests.support.records import ATTEMPT, record
 
@@ -52,7 +51,7 @@ def single_router(folder: Path, name: str) -> Path:
     """A router that sends everything to one expert."""
     costs = [[float(each != name) for each in EXPERTS]] * 16
     inputs = [f"{word} {row}" for row in range(4) for word in ("add", "sum", "sing", "rhyme")]
-    router = TextRouter(router=BestSingleRouter()).fit(inputs, named_costs(costs, EXPERTS))
+    router = TextRouter(router=BestSingleRouter()).fit(inputs, costs, experts=EXPERTS)
     return save_router(router, folder / f"all-to-{name}")
 
 

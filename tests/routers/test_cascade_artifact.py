@@ -17,7 +17,6 @@ from mildroute.evaluation.router_evaluation import evaluate
 from mildroute.exceptions import ArgumentError, ShapeError, TableError
 from mildroute.fitting.targets import without_looks
 from mildroute.persistence import load_router, save_router
-from mildroute.routers.base import named_costs
 from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from mildroute.routers.regression import RegressionRouter
 from tests.support.answered import PRICES, answered_columns, answered_table
@@ -215,8 +214,10 @@ def test_a_report_has_a_section_on_looks_where_there_are_any(
     assert "which is what it buys between the two points" in page
     page = report_html(evaluate(router, test_rows, price_weight=assessed.price_weight))
     assert "the price weight there" in page
-    errors = named_costs(1 - test_rows.scores, test_rows.experts)
-    plain = TextRouter(router=RegressionRouter()).fit(test_rows.inputs, errors)
+    errors = 1 - test_rows.scores
+    plain = TextRouter(router=RegressionRouter()).fit(
+        test_rows.inputs, errors, experts=test_rows.experts
+    )
     page = report_html(evaluate(plain, CostTable.from_data(answered_columns(60, 4))))
     assert "Second look" not in page
     assert "3 experts;" in page
@@ -225,7 +226,7 @@ def test_a_report_has_a_section_on_looks_where_there_are_any(
 def test_a_router_without_looks_says_what_is_missing(test_rows: CostTable) -> None:
     plain = TextRouter(router=RegressionRouter())
     errors = 1 - test_rows.scores
-    plain.fit(test_rows.inputs, errors)
+    plain.fit(test_rows.inputs, errors, experts=test_rows.experts)
     with pytest.raises(ArgumentError, match="fitted without answers and looks at none"):
         plain.see([["x"], ["y"], ["z"]])
     assert plain.with_looks(test_rows) is test_rows

@@ -22,12 +22,29 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mildroute.exceptions import ArtifactError, CostError, MildrouteError, ShapeError
+from mildroute.exceptions import (
+    ArgumentError,
+    ArtifactError,
+    CostError,
+    MildrouteError,
+    ShapeError,
+)
 from mildroute.persistence import load_router, save_router
 from mildroute.routers import KNNRouter, OnlineRouter
 from routers.every_router import SMALL_MILD, Array, every_router, module_names, problem, small
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
+
+WEIGHT_CHECKS = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_all_zero_sample_weights_error",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+)
 
 # Routers whose answer depends on the order of the experts by definition.
 INDEX_MATTERS = {
@@ -94,6 +111,8 @@ def test_scikit_learn_accepts_it(kind: type[Any]) -> None:
         "check_estimator_sparse_array": CLASS_COLUMNS,
         "check_estimator_sparse_matrix": CLASS_COLUMNS,
     }
+    if not kind.supports_sample_weight:  # a refusal of weights is an error to these checks
+        expected |= dict.fromkeys(WEIGHT_CHECKS, "takes no sample_weight")
     check_estimator(kind(), expected_failed_checks=expected, on_skip=None)
 
 
@@ -285,6 +304,31 @@ def test_columns_of_a_frame_name_the_experts(kind: type[Any], frame: Any) -> Non
     assert fitted(kind, 3).experts_.tolist() == ["expert_0", "expert_1", "expert_2"]
     np.testing.assert_array_equal(router.predict(X), fitted(kind, 3).predict(X))
     assert router.score(X, frame(costs)) == fitted(kind, 3).score(X, costs)
+
+
+@EVERY
+def test_experts_are_named_by_an_argument_of_fit(kind: type[Any]) -> None:
+    X, costs = problem(3)
+    router = small(kind).fit(X, costs, experts=["small", "large", "human"])
+    assert router.experts_.tolist() == ["small", "large", "human"]
+    np.testing.assert_array_equal(router.predict(X), fitted(kind, 3).predict(X))
+    with pytest.raises(ShapeError, match="experts must be 3 names, one for each column"):
+        small(kind).fit(X, costs, experts=["small", "large"])
+
+
+@EVERY
+def test_fit_has_the_one_signature_and_refuses_what_the_router_cannot_take(
+    kind: type[Any],
+) -> None:
+    X, costs = problem(3)
+    router = small(kind)
+    router.fit(X, costs, groups=np.arange(len(X)) % 2, progress=lambda _done, _total, _word: None)
+    for name, value in (("prices", np.ones(3)), ("sample_weight", np.ones(len(X)))):
+        if getattr(kind, f"supports_{name}"):
+            router.fit(X, costs, **{name: value})
+        else:
+            with pytest.raises(ArgumentError, match=f"{kind.__name__} cannot take {name}"):
+                router.fit(X, costs, **{name: value})
 
 
 @EXPERTS

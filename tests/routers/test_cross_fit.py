@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mildroute.routers._cross_validation import assign_folds, cross_val_posterior
-from mildroute.routers.base import RouterMixin
+from mildroute.routers._folds import assign_folds
+from mildroute.routers._held_out import cross_val_posterior
 from mildroute.routers.knn import KNNRouter
+from mildroute.routers.training_rows import TrainingRows
 from routers.every_router import SMALL_MILD, problem
 
 X, COSTS = problem(2)
+ROWS = TrainingRows(X, COSTS)
 
 
 def test_no_row_is_judged_by_a_router_that_has_seen_it() -> None:
@@ -17,7 +19,8 @@ def test_no_row_is_judged_by_a_router_that_has_seen_it() -> None:
     costs; unseen rows have others.
     """
     router = KNNRouter(n_neighbors=1, weights="uniform").fit(X, COSTS)
-    held_out, fold = cross_val_posterior(router, X, COSTS), assign_folds(len(X), 5, seed=0)
+    held_out = cross_val_posterior(router, ROWS)
+    fold = assign_folds(len(X), 5, seed=0)
     for row in range(0, len(X), 9):
         others = np.flatnonzero(fold != fold[row])
         near = others[np.linalg.norm(X[others] - X[row], axis=1).argmin()]
@@ -28,17 +31,12 @@ def test_what_was_searched_for_is_kept_and_a_router_that_knows_is_asked() -> Non
     router = KNNRouter().fit(X, COSTS)
     fixed = KNNRouter(n_neighbors=router.n_neighbors_, weights=router.weights_).fit(X, COSTS)
     np.testing.assert_array_equal(
-        cross_val_posterior(router, X, COSTS), cross_val_posterior(fixed, X, COSTS)
+        cross_val_posterior(router, ROWS), cross_val_posterior(fixed, ROWS)
     )
     mild = SMALL_MILD.fit(X, COSTS)
-    np.testing.assert_array_equal(cross_val_posterior(mild, X, COSTS), mild.cross_val_posterior())
+    np.testing.assert_array_equal(cross_val_posterior(mild, ROWS), mild.cross_val_posterior())
 
 
 def test_one_row_is_enough() -> None:
-    assert cross_val_posterior(
-        KNNRouter(n_neighbors=1).fit(X[:1], COSTS[:1]), X[:1], COSTS[:1]
-    ).shape == (
-        1,
-        2,
-    )
-    assert not hasattr(RouterMixin, "cross_val_posterior")
+    one = TrainingRows(X[:1], COSTS[:1])
+    assert cross_val_posterior(KNNRouter(n_neighbors=1).fit_rows(one), one).shape == (1, 2)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError, UnreachableTargetError
 from mildroute.persistence import load_router, save_router
-from mildroute.routers._cross_validation import assign_folds
 from mildroute.routers._decision import argmax_last
+from mildroute.routers._folds import assign_folds
 from mildroute.routers.features import TopicFeatures
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import FoldVectors
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import CustomLossRouter
+from mildroute.routers.training_rows import FoldVectors
 from routers.every_router import Array, problem
 
 GRID = (0, 5, 20, 100, 1000)
@@ -392,15 +394,13 @@ def test_folds_of_vectors_are_what_is_measured() -> None:
         FoldVectors(np.flatnonzero(fold == k), np.where((fold == k)[:, None], 0.0, X))
         for k in range(5)
     ]
-    good, bad = (
-        FrontierRouter(price_weights=GRID).fit(X, errors, prices=dollars, folds=folds)
-        for folds in (None, blind)
-    )
+    router = FrontierRouter(price_weights=GRID)
+    rows = router.training_rows(X, errors, prices=dollars)
+    good = clone(router).fit_rows(rows)
+    bad = clone(router).fit_rows(replace(rows, folds=blind))
     assert good.curve.gain[0] > 0.02 > bad.curve.gain[0]
     with pytest.raises(ArgumentError, match="folds go without sample_weight"):
-        FrontierRouter(price_weights=GRID).fit(
-            X, errors, np.ones(len(X)), prices=dollars, folds=blind
-        )
+        clone(router).fit_rows(replace(rows, folds=blind, sample_weight=np.ones(len(X))))
 
 
 def test_a_thorough_fit_tries_the_surrogate_losses_and_says_what_it_took() -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import ALPHAS, assign_folds
+from mildroute.routers._cross_validation import ALPHAS
+from mildroute.routers._folds import assign_folds
 from mildroute.routers.surrogate import SurrogateRouter, TDEFRouter
 from routers.baseline_cases import noisy, separable
 

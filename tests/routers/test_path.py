@@ -10,13 +10,8 @@ import pytest
 from scipy import sparse
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import (
-    ALPHAS,
-    assign_folds,
-    count_folds,
-    held_out_scores,
-    prepare_folds,
-)
+from mildroute.routers._cross_validation import ALPHAS, held_out_scores, prepare_folds
+from mildroute.routers._folds import assign_folds, count_folds
 from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
 from routers.every_router import Array, problem
 

@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.linear_model import RidgeCV
 
 from mildroute.routers import _ridge as module
-from mildroute.routers._cross_validation import assign_folds
+from mildroute.routers._folds import assign_folds
 from mildroute.routers._linear_model import whiten
 from mildroute.routers._ridge import RIDGE_ALPHAS, ridge
 from routers.baseline_cases import Array, noisy

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from mildroute.routers.base import drop_zero_weight
+from mildroute.routers.training_rows import drop_zero_weight
 
 
 def test_rows_of_weight_zero_go_and_the_others_stay() -> None:

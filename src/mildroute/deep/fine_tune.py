@@ -19,7 +19,7 @@ from mildroute._optional import need, quiet
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.models import Classifier
 from mildroute.deep.trainer import CostRows, DeferralTrainer, TextReader
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 
 __all__ = [
     "FineTuneConfig",

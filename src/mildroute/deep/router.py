@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,8 @@ from mildroute.routers._decision import (
 )
 from mildroute.routers._linear_model import deferral_row_loss
 from mildroute.routers._search import held_out_metrics
-from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.training_rows import Matrix, Progress
 
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
@@ -127,7 +128,6 @@ class DeepRouter(RouterMixin, BaseEstimator):
         threads: Number of threads of a prediction; `None` leaves it to onnxruntime.
         random_state: Seed of the head, the order of the rows and the split; the same seed gives the
             same router on a CPU.
-        progress: Called with the steps done and their number, or `None`; not stored.
 
     Attributes:
         experts_: Names of the experts, shape (p,).
@@ -156,7 +156,6 @@ class DeepRouter(RouterMixin, BaseEstimator):
     """
 
     _transient: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
-    _machine_local: ClassVar[tuple[str, ...]] = ("progress",)
     selection_: str
     epochs_: float | None
     learning_rate_: float | None
@@ -183,7 +182,6 @@ class DeepRouter(RouterMixin, BaseEstimator):
         validation: float = 0.1,
         threads: int | None = None,
         random_state: int | None = None,
-        progress: _Progress = None,
     ) -> None:
         self.model = model
         self.epochs = epochs
@@ -198,33 +196,52 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self.validation = validation
         self.threads = threads
         self.random_state = random_state
-        self.progress = progress
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> DeepRouter:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        prices: Any = None,
+        experts: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Fine-tune the network on the cost of each expert on each input.
 
         Args:
             X: n texts, or n images: Pillow images, bytes of files, or uint8 arrays of shape
                 (height, width, 3).
-            y: Costs, shape (n, p), lower is better; column names of a data frame become the
-                experts' names.
+            y: Costs, shape (n, p), lower is better.
             sample_weight: Weight of each row, shape (n,), or `None`.
             groups: Group of each row, shape (n,), or `None`; held-out rows are drawn evenly from
                 each.
+            prices: Must be `None`; add them to the costs.
+            experts: p names; they default to the column names of a data frame ``y``.
+            progress: Called with steps done, total steps and a word on the next step, or `None`.
 
         Returns:
             The router itself.
         """
         self._check_parameters()
         self._forget()
-        rows, kind = _inputs(X)
+        inputs, kind = _inputs(X)
         # Costs, weights and their lengths are checked as for any router; a digest of each input
         # stands in for its vector.
-        _, costs, weights = self._check_fit(_digests(rows), y, sample_weight)
+        rows = self.training_rows(
+            _digests(inputs),
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            prices=prices,
+            experts=experts,
+        )
         del self.n_features_in_
+        self._remember(rows)
         need("torch")
         need("accelerate")
-        self._train(_Data(rows, kind, costs, weights), groups)
+        self._train(_Data(inputs, kind, rows.costs, rows.sample_weight), groups, progress)
         return self
 
     @classmethod
@@ -300,7 +317,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         save_classifier(self._network, folder)
         return Path(folder)
 
-    def _train(self, data: _Data, groups: Any) -> None:
+    def _train(self, data: _Data, groups: Any, progress: Progress | None) -> None:
         from mildroute.deep.fine_tune import held_out_rows
 
         costs, out = (
@@ -310,11 +327,11 @@ class DeepRouter(RouterMixin, BaseEstimator):
         objectives = objectives_of(costs, self.reward, self.margins)
         if costs.shape[1] == 1 or not len(out):
             objectives = objectives[:1]
-        tellers = self._tellers(len(costs) - len(out), len(objectives))
+        steps = self._progress_of_each(progress, len(costs) - len(out), len(objectives))
         weights = None if data.weights is None else data.weights[out]
         selection = select(
             objectives,
-            lambda objective: self._trained(objective, next(tellers), data, out),
+            lambda objective: self._trained(objective, next(steps), data, out),
             costs[out],
             weights,
         )
@@ -387,14 +404,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
             classifier, deferral, epochs, by
         )
 
-    def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
+    def _progress_of_each(
+        self, progress: Progress | None, rows: int, trainings: int
+    ) -> Iterator[_Progress]:
         """Yield a progress function for each training that reports its share of the whole."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for number in range(trainings):
             yield (
                 None
-                if self.progress is None
-                else partial(_tell, self.progress, number * steps, trainings * steps)
+                if progress is None
+                else partial(_tell, progress, number * steps, trainings * steps)
             )
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
@@ -558,10 +577,8 @@ class _Trained(NamedTuple):
     by: Optimizer
 
 
-def _tell(
-    progress: Callable[[int, int], None], before: int, total: int, done: int, _of: int
-) -> None:
-    progress(before + done, total)
+def _tell(progress: Progress, before: int, total: int, done: int, _of: int) -> None:
+    progress(before + done, total, "training")
 
 
 def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.routers._decision import argmax_last, chosen_costs, scaled_rewards
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 
 __all__ = [
     "REWARDS",

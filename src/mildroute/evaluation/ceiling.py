@@ -19,7 +19,7 @@ from mildroute.fitting.alternatives import simplest_alternative, three_lines
 from mildroute.fitting.result import Line
 from mildroute.fitting.targets import coin_curve, default_price_weights
 from mildroute.fitting.text_router import TextRouter
-from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers._folds import cluster_codes
 from mildroute.routers.frontier.curve import CostQualityCurve, convex_hull_indices, measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,8 @@ from mildroute.evaluation.resampling import Interval, Means, bootstrap_means
 from mildroute.evaluation.small_samples import few_rows
 from mildroute.evaluation.specialist_recall import exactly_one_right_recall, worst_recall
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers._folds import cluster_codes
+from mildroute.routers.base import RouterMixin
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
@@ -176,13 +176,15 @@ def choice_at_target(
         if isinstance(router, FrontierRouter)
         else FrontierRouter(router=router, **settings)
     )
-    fitted.fit(
-        sides.seen,
-        sides.costs(sides.train, priced=False),
-        prices=dollars,
-        groups=sides.train.groups,
-        folds=sides.folds,
-        clusters=sides.train.clusters.codes,
+    fitted.fit_rows(
+        fitted.training_rows(
+            sides.seen,
+            sides.costs(sides.train, priced=False),
+            prices=dollars,
+            groups=sides.train.groups,
+            folds=sides.folds,
+            clusters=sides.train.clusters.codes,
+        )
     )
     seconds = perf_counter() - started
     point, _ = operating_point(fitted, sides.target)
@@ -295,28 +297,28 @@ def _all_to(expert: int, rows: int) -> Choice:
 
 def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
     """Return the fitted router and the inputs for its choices."""
-    parameters = inspect.signature(router.fit).parameters
-    priced = _weighs_prices(router)
-    metadata: dict[str, Any] = {}
-    if "groups" in parameters and sides.train.groups is not None:
-        metadata["groups"] = sides.train.groups
-    if "clusters" in parameters:
-        metadata["clusters"] = sides.train.clusters.codes
-    if priced and sides.train.dollars is not None:
-        metadata["prices"] = sides.train.dollars
-    seen, unseen = (
-        (sides.train.inputs, sides.test.inputs)
-        if _reads_inputs(router)
-        else (sides.seen, sides.unseen)
+    train = sides.train
+    weighs_prices = _weighs_prices(router)
+    costs = sides.costs(train, priced=not weighs_prices)
+    prices = train.dollars if weighs_prices else None
+    if _reads_inputs(router):
+        router.fit(
+            train.inputs, costs, groups=train.groups, prices=prices, clusters=train.clusters.codes
+        )
+        return router, sides.test.inputs
+    if not isinstance(router, RouterMixin):  # a pipeline, or an estimator of another package
+        return router.fit(sides.seen, costs), sides.unseen
+    rows = router.training_rows(
+        sides.seen, costs, groups=train.groups, prices=prices, clusters=train.clusters.codes
     )
-    return router.fit(seen, sides.costs(sides.train, priced=not priced), **metadata), unseen
+    return router.fit_rows(rows), sides.unseen
 
 
 def _weighs_prices(router: Any) -> bool:
     from mildroute.routers.frontier.router import FrontierRouter
 
-    return isinstance(router, FrontierRouter) or isinstance(
-        getattr(router, "router", None), FrontierRouter
+    return isinstance(router, FrontierRouter) or (
+        _reads_inputs(router) and isinstance(router.router, FrontierRouter)
     )
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from mildroute._format import as_dollars
 from mildroute.evaluation.frontier_picture import check_report_extra
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import assign_folds
+from mildroute.routers._folds import assign_folds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
 from mildroute.fitting.result import Line, who_answers
-from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers._folds import cluster_codes
 from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, CostQualityCurve, measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.simple_rule import SimpleRule, best_rule

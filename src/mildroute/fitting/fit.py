@@ -29,14 +29,15 @@ from mildroute.fitting.targets import (
 )
 from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.registry import get_encoder, get_router
-from mildroute.routers._cross_validation import cluster_codes, cross_val_posterior
-from mildroute.routers.base import named_costs
+from mildroute.routers._folds import cluster_codes
+from mildroute.routers._held_out import cross_val_posterior
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.curve import FEWEST_FOR_ROUTER, FEWEST_TO_PROMISE, CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.training_rows import TrainingRows
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 # Maximum difference, beyond chance, between a stored router on its own training rows and the
@@ -121,7 +122,7 @@ def fit(
     _check_baseline(baseline, order, table, target)
     given = table
     table, warnings, rows = complete_table(table, encoder, seed)
-    costs = named_costs(table.costs(), table.experts)
+    costs = table.costs()
     if table.dollars is None:
         return _without_dollars(
             table,
@@ -246,6 +247,7 @@ def _fit_frontier(
     return TextRouter(encoder=encoder, router=frontier, answer_features=features).fit(
         table.inputs,
         costs,
+        experts=table.experts,
         groups=table.groups,
         clusters=table.clusters.codes,
         prices=table.dollars,
@@ -313,7 +315,11 @@ def _without_dollars(
             " 'cost:<expert>' columns; give prices, or no target."
         )
     fitted = TextRouter(encoder=encoder, router=router).fit(
-        table.inputs, costs, groups=table.groups, clusters=table.clusters.codes
+        table.inputs,
+        costs,
+        experts=table.experts,
+        groups=table.groups,
+        clusters=table.clusters.codes,
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
     return FittedRouter(
@@ -344,15 +350,13 @@ def _with_metadata(
 
 def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
     """Return posteriors of the rows, out of fold for the routers though not for the encoder."""
-    if hasattr(router.router_, "cross_val_posterior"):
-        return np.asarray(router.router_.cross_val_posterior())
-    return cross_val_posterior(
-        router.router_,
+    rows = TrainingRows(
         router.encoder_.transform(table.inputs),
         np.asarray(costs),
         groups=table.groups,
         clusters=cluster_codes(table.clusters.codes, len(table)),
     )
+    return cross_val_posterior(router.router_, rows)
 
 
 def _checked(
@@ -376,8 +380,8 @@ def _checked(
         f"the fitted router sends {served[worst]:.0%} of its own training rows to"
         f" {names[worst]}, where {promised[worst]:.0%} of held-out rows went"
     )
-    columns = getattr(router.router_, "columns", None)
-    scores = table.scores if columns is None else 1 - columns.errors
+    columns = router.router_.outcome_rows
+    scores = table.scores if columns is None else 1 - columns.costs
     dollars = table.dollars if columns is None else columns.dollars
     if _is_better(scores, dollars, choice, point):
         # Nearest-neighbor routers know their own rows: results better and cheaper than promised are

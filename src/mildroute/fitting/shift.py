@@ -13,12 +13,12 @@ from mildroute.costs.table import CostTable
 from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, NewGroups
 from mildroute.fitting.targets import CONFIDENCE
 from mildroute.fitting.text_router import TextRouter
-from mildroute.routers._cross_validation import cluster_codes
+from mildroute.routers._folds import cluster_codes
 from mildroute.routers.frontier.curve import measure_curve
 from mildroute.routers.frontier.folds import cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import TrainingRows
 from mildroute.routers.frontier.target import Target
+from mildroute.routers.training_rows import TrainingRows
 
 # Minimum number of groups for a forecast about a new group.
 _FEWEST_GROUPS = 3
@@ -45,9 +45,8 @@ def expect_new_groups(
     rows = TrainingRows(
         vectors,
         1 - table.scores,
-        np.asarray(table.dollars),
-        None,
-        table.groups,
+        groups=table.groups,
+        prices=np.asarray(table.dollars),
         clusters=cluster_codes(table.clusters.codes, len(table)),
     )
     # The encoder has seen the texts of the part, though not their scores: training it again for

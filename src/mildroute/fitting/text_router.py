@@ -5,9 +5,8 @@ Inputs go in, experts come out, and one artifact holds both.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,18 +22,17 @@ from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last, argsort_desc
-from mildroute.routers.base import Matrix
+from mildroute.routers.base import RouterMixin
 from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.folds import cut_into_folds, cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import FoldVectors
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import check_price_weight
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.out_of_distribution import OutcomeModel
+from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
 __all__ = ["DEFAULT_ENCODER", "RoutedInput", "TextRouter", "fold_vectors"]
 
@@ -161,6 +159,7 @@ class TextRouter(BaseEstimator):
         array([0, 1])
     """
 
+    router_: Any
     target_: dict[str, Any] | None
     alternative_: dict[str, Any] | None = None
     seen_: NDArray[np.int64] | None
@@ -180,10 +179,12 @@ class TextRouter(BaseEstimator):
         self,
         X: Any,
         y: Any,
+        *,
         sample_weight: Any = None,
         groups: Any = None,
         prices: Any = None,
-        progress: Any = None,
+        experts: Sequence[str] | None = None,
+        progress: Progress | None = None,
         answers: Sequence[Sequence[str]] | None = None,
         logprobs: Sequence[Any] | None = None,
         clusters: Any = None,
@@ -192,12 +193,11 @@ class TextRouter(BaseEstimator):
 
         Args:
             X: n inputs.
-            y: Costs, shape (n, p), or errors if prices are given; column names of a data frame
-                become the experts' names.
+            y: As for every router: costs, shape (n, p), without the prices if those are passed.
             sample_weight: Weight of each row, shape (n,), or `None`.
-            groups: Group of each row, shape (n,), or `None`; passed only to a router that supports
-                groups.
+            groups: Group of each row, shape (n,), or `None`.
             prices: Dollars, shape (n, p) or (p,), or `None`; only for a router that can weigh them.
+            experts: p names; they default to the column names of a data frame ``y``.
             progress: Called with steps done, total steps and a short label of the next one, if the
                 router reports its progress; or `None`.
             answers: n texts from each of the p experts, for a router that may look at them; or
@@ -212,86 +212,77 @@ class TextRouter(BaseEstimator):
         """
         if clusters is None and sample_weight is None:
             clusters = _clusters_of(X, groups, y)
-        arguments = {
-            "sample_weight": sample_weight,
-            "groups": groups,
-            "prices": prices,
-            "progress": progress,
-            "answers": answers,
-            "clusters": clusters,
-        }
-        router, parameters = self._new_router(arguments)
+        default = MildRouter() if prices is None else FrontierRouter()
+        default = default if answers is None else CascadeRouter()
+        router: Any = default if self.router is None else clone(self.router)
+        if not isinstance(router, RouterMixin):
+            raise ArgumentError(
+                f"router must derive from RouterMixin, got {type(router).__name__}; take one of"
+                " mildroute.routers."
+            )
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
-        if "folds" in parameters and sample_weight is None:
-            codes = cluster_codes(clusters, vectors.shape[0])
-            arguments["folds"] = fold_vectors(encoder, X, vectors, router, codes)
-        features = None
-        if answers is not None:
-            features = self._learn_answers(answers, logprobs, vectors, arguments, router)
-        router.fit(
+        rows = router.training_rows(
             vectors,
             y,
-            **{
-                name: value
-                for name, value in arguments.items()
-                if value is not None and name in parameters
-            },
+            sample_weight=sample_weight,
+            groups=groups,
+            prices=prices,
+            experts=experts,
+            clusters=clusters,
         )
-        self.encoder_, self.router_, self.answer_features_ = encoder, router, features
+        if router.supports_folds and sample_weight is None:
+            rows = replace(rows, folds=fold_vectors(encoder, X, vectors, router, rows.clusters))
+        features = None
+        if answers is not None:
+            if not router.supports_answers:
+                raise ArgumentError(
+                    f"{type(router).__name__} cannot take answers; leave them out or take a"
+                    " CascadeRouter."
+                )
+            features, rows = self._learn_answers(answers, logprobs, rows, router)
+        router.fit_rows(rows, progress)
+        self.encoder_ = encoder
+        self.router_ = router
+        self.answer_features_ = features
         self.logprob_experts_ = tuple(
             str(name)
             for name, values in zip(router.experts_, logprobs or (), strict=False)
             if values is not None and not np.isnan(np.asarray(values, dtype=np.float64)).all()
         )
-        self.n_rows_, self.data_hash_ = (
-            getattr(router, "n_rows_", None),
-            getattr(router, "data_hash_", None),
-        )
-        self.target_, self.seen_, self.judge_ = None, None, None
+        self.n_rows_ = router.n_rows_
+        self.data_hash_ = router.data_hash_
+        self.target_ = None
+        self.seen_ = None
+        self.judge_ = None
         self.outcome_model_ = None
         if not issparse(vectors):
-            if isinstance(router, CascadeRouter) and router.columns is not None:
-                y, prices = router.columns.errors, router.columns.dollars
-            self.outcome_model_ = OutcomeModel().fit(vectors, y, sample_weight, prices)
+            outcomes = router.outcome_rows or rows
+            self.outcome_model_ = OutcomeModel().fit(
+                vectors, outcomes.costs, sample_weight, outcomes.prices
+            )
         return self
-
-    def _new_router(self, given: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Return a router that accepts these arguments, and the parameters of its ``fit``."""
-        default = MildRouter() if given["prices"] is None else FrontierRouter()
-        default = default if given["answers"] is None else CascadeRouter()
-        router = default if self.router is None else clone(self.router)
-        parameters = inspect.signature(router.fit).parameters
-        for name in ("prices", "sample_weight", "answers"):
-            if given[name] is not None and name not in parameters:
-                raise ArgumentError(
-                    f"{type(router).__name__} cannot take {name}; leave them out or take a"
-                    f" {'CascadeRouter' if name == 'answers' else 'FrontierRouter'}."
-                )
-        return router, parameters
 
     def _learn_answers(
         self,
         answers: Sequence[Sequence[str]],
         logprobs: Sequence[Any] | None,
-        vectors: Any,
-        given: dict[str, Any],
-        router: Any,
-    ) -> AnswerFeatures:
-        """Fit the features, and replace answer texts with what a cascade sees of them."""
+        rows: TrainingRows,
+        router: CascadeRouter,
+    ) -> tuple[AnswerFeatures, TrainingRows]:
+        """Return fitted features of answers, and the rows with what a cascade sees of them."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
         values = [
-            np.full(len(texts), np.nan) if known is None else np.asarray(known, dtype=np.float64)
-            for texts, known in zip(answers, _of_each(logprobs, len(answers)), strict=True)
+            np.full(len(texts), np.nan) if each is None else np.asarray(each, dtype=np.float64)
+            for texts, each in zip(answers, _of_each(logprobs, len(answers)), strict=True)
         ]
         features.fit([text for texts in answers for text in texts], logprobs=np.concatenate(values))
-        given["answers"] = seen = see_answers(features, answers, values)
+        seen = see_answers(features, answers, values)
+        folds = rows.folds
         if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
-            codes = cluster_codes(given["clusters"], vectors.shape[0])
-            seed = getattr(router, "random_state", 0)
-            folds = given.get("folds") or cut_vectors(vectors, seed, codes)
+            folds = folds or cut_vectors(rows.X, router.random_state, rows.clusters)
             everything = np.arange(len(seen.readings))
-            given["folds"] = [
+            folds = [
                 fold._replace(
                     answers=features.refit_vectors(
                         answers, seen, np.setdiff1d(everything, fold.held_out)
@@ -299,7 +290,7 @@ class TextRouter(BaseEstimator):
                 )
                 for fold in folds
             ] or None
-        return features
+        return features, replace(rows, answers=seen, folds=folds)
 
     def set_metadata(
         self,
@@ -335,8 +326,7 @@ class TextRouter(BaseEstimator):
     @property
     def n_experts(self) -> int:
         """Return the number of experts; the names after them are looks of a cascade."""
-        router = self.router_
-        return router.n_experts if isinstance(router, CascadeRouter) else len(router.experts_)
+        return int(self.router_.n_experts)
 
     def see(
         self, answers: Sequence[Sequence[str] | None], logprobs: Sequence[Any] | None = None
@@ -403,7 +393,7 @@ class TextRouter(BaseEstimator):
     @property
     def operating_point(self) -> OperatingPoint | None:
         """Return the operating point in use with its expected results on new inputs, or `None`."""
-        return self.router_.operating_point if isinstance(self.router_, FrontierRouter) else None
+        return self.router_.operating_point if self.router_.has_operating_points else None
 
     def predict(
         self,
@@ -493,7 +483,7 @@ class TextRouter(BaseEstimator):
         """Explain decisions like ``explain``, for encoded vectors, which are not checked."""
         names, router = tuple(str(name) for name in self.experts_), self.router_
         chosen, weight = None, None
-        if isinstance(router, FrontierRouter):
+        if router.has_operating_points:
             chosen = (
                 point if price_weight is not None or point is not None else router.operating_point
             )
@@ -514,7 +504,7 @@ class TextRouter(BaseEstimator):
             else expected.best_single(weight, self.n_experts)
         )
         fallen = (
-            request_uniforms(request_ids, int(getattr(router, "random_state", None) or 0))
+            request_uniforms(request_ids, int(router.random_state or 0))
             if len(ends) > 1
             else np.zeros(len(request_ids))
         )
@@ -546,8 +536,8 @@ class TextRouter(BaseEstimator):
         request_ids: Sequence[str] | None = None,
     ) -> Any:
         check_is_fitted(self)
-        has_points = isinstance(self.router_, FrontierRouter)
-        weighs = has_points or getattr(self.router_, "supports_price_weight", False)
+        has_points = self.router_.has_operating_points
+        weighs = self.router_.supports_prices
         arguments = {"price_weight": price_weight, "point": point, "request_ids": request_ids}
         for name, value in arguments.items():
             if value is not None and not (weighs if name == "price_weight" else has_points):
@@ -679,7 +669,7 @@ def fold_vectors(
         return None
     inputs = X if isinstance(X, list) else list(X)
     folds = []
-    for held_out in cut_into_folds(rows, getattr(router, "random_state", None), clusters):
+    for held_out in cut_into_folds(rows, router.random_state, clusters):
         seen = np.setdiff1d(np.arange(rows), held_out)
         own = clone(encoder)
         try:

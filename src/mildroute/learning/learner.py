@@ -48,7 +48,6 @@ from mildroute.persistence.remote import (
     replace_pointer,
     upload_router,
 )
-from mildroute.routers.base import named_costs
 from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
@@ -207,7 +206,7 @@ class _Look:
         costs = np.ones((len(table), len(table.experts)))
         costs[:, table.experts.index(name)] = 0.0
         router = TextRouter(router=BestSingleRouter()).fit(
-            table.inputs, named_costs(costs, table.experts)
+            table.inputs, costs, experts=table.experts
         )
         why = f"the first router sends all requests to {name}, as before"
         after = Pointer(self._save(router))

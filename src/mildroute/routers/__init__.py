@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.routers.base import RouterMixin as RouterMixin, named_costs as named_costs
+    from mildroute.routers.base import RouterMixin as RouterMixin
     from mildroute.routers.baselines import (
         BestSingleRouter as BestSingleRouter,
         CheapestRouter as CheapestRouter,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
-from mildroute.routers._cross_validation import assign_folds, count_units
+from mildroute.routers._folds import assign_folds, count_units
 from mildroute.routers._linear_model import WhitenedFeatures, whiten
 
 # Written by hand because the features are whitened once for all losses and targets that are tried

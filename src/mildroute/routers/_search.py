@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers._cross_validation import (
-    ALPHAS,
-    Fold,
-    cluster_codes,
-    held_out_scores,
-    prepare_folds,
-)
+from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
 from mildroute.routers._decision import (
     MARGIN_RULES,
     MarginRule,
@@ -25,6 +19,7 @@ from mildroute.routers._decision import (
     margins_by,
     scaled_rewards,
 )
+from mildroute.routers._folds import cluster_codes
 from mildroute.routers._linear_model import (
     IDENTITY,
     Calibration,

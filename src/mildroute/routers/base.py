@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -22,89 +22,19 @@ from threadpoolctl import threadpool_limits
 
 from mildroute._hashing import hash_of_data
 from mildroute._optional import load_torch
-from mildroute.exceptions import CostError, ShapeError
+from mildroute.exceptions import ArgumentError, CostError, ShapeError
 from mildroute.routers._decision import argmax_last, argsort_desc, chosen_costs
+from mildroute.routers._folds import cluster_codes
+from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
-__all__ = [
-    "Matrix",
-    "NamedCosts",
-    "RouterMixin",
-    "drop_zero_weight",
-    "expert_names",
-    "fitting_threads",
-    "named_costs",
-    "posterior_of_costs",
-]
+if TYPE_CHECKING:
+    from mildroute.routers.cascade.features import SeenAnswers
+    from mildroute.routers.features import FeatureSets
 
+__all__ = ["RouterMixin", "check_costs", "expert_names", "fitting_threads", "posterior_of_costs"]
 
-# Costs that carry the names of their experts, so that a fitted router knows them.
-
-
-class NamedCosts(np.ndarray):
-    """A cost matrix with ``columns``, which routers read as the names of the experts.
-
-    Create one with :func:`named_costs`.
-
-    Arrays computed from it are plain arrays without names.
-    """
-
-    columns: tuple[str, ...] | None
-
-    def __array_finalize__(self, _source: Any) -> None:
-        """Drop the names: a view or a slice may have other columns."""
-        self.columns = None
-
-
-def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
-    """Return costs that carry the names of their experts.
-
-    Args:
-        costs: Shape (n, p).
-        experts: p names.
-
-    Returns:
-        The same numbers, to be passed as ``y`` to a router's ``fit``.
-
-    Example:
-        >>> from mildroute.routers.baselines import BestSingleRouter
-        >>> BestSingleRouter().fit([[0.0]], named_costs([[0.0, 1.0]], ["small", "large"])).experts_
-        array(['small', 'large'], dtype=object)
-    """
-    named = np.array(costs, dtype=np.float64).view(NamedCosts)
-    if named.ndim != 2 or named.shape[1] != len(experts):
-        raise ShapeError(
-            f"costs must be (n, {len(experts)}), one column per name, got shape {named.shape}."
-        )
-    named.columns = tuple(str(expert) for expert in experts)
-    return named
-
-
-# Rows of weight zero count as absent: the fitted router must not depend on them or their number.
-
-
-def drop_zero_weight(
-    X: Any, costs: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
-) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
-    """Drop the rows of weight zero.
-
-    Args:
-        X: Vectors, shape (n, d), dense or sparse.
-        costs: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,), or `None`.
-
-    Returns:
-        The same three arguments, restricted to rows with a positive weight.
-    """
-    if sample_weight is None or bool((sample_weight > 0).all()):
-        return X, costs, sample_weight
-    weighted = np.flatnonzero(sample_weight > 0)
-    return X[weighted], costs[weighted], sample_weight[weighted]
-
-
-# Number of threads of a fit; many small products are far slower on several threads than on one.
-
-
-# Multiplications in one product above which threads pay off.
+# Multiplications in one product above which threads pay off; many small products are far slower on
+# several threads than on one.
 _WORTH_SHARING = 200_000_000
 
 
@@ -119,36 +49,14 @@ def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
     )
 
 
-# The contract that every router shares: scikit-learn's, over vectors and a matrix of costs.
-
-
-# A two-dimensional array; for X, a scipy.sparse matrix is accepted too.
-Matrix = NDArray[Any]
-
-
-_are_checked: ContextVar[bool] = ContextVar("are_checked", default=False)
-
-
-@contextmanager
-def checked_rows() -> Iterator[None]:
-    """Fit routers inside another fit that has already checked and hashed the rows.
-
-    Without this, one fit of a frontier checks the same costs 17 times.
-    """
-    token = _are_checked.set(True)
-    try:
-        yield
-    finally:
-        _are_checked.reset(token)
-
-
 class RouterMixin:
     """A mixin that makes a scikit-learn estimator a router.
 
     A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape
     (n, d) and costs of shape (n, p), and ``_scores(X)``, which returns a score for each expert; a
-    larger score is better. The mixin checks the input once, remembers the names of the experts and
-    derives everything else.
+    larger score is better. A router that also uses groups, prices or clusters implements
+    ``_fit_rows(rows, progress)`` instead. The mixin checks the input once, remembers the names of
+    the experts and derives everything else.
 
     Example:
         >>> from sklearn.base import BaseEstimator
@@ -161,30 +69,173 @@ class RouterMixin:
         array([0])
     """
 
-    # Whether ``predict`` and its siblings take a ``price_weight``, and ``fit`` takes ``prices``.
-    supports_price_weight = False
-    _learns_with_torch = False
+    # Whether ``fit`` takes prices, and ``predict`` and its siblings a ``price_weight``.
+    supports_prices = False
+    # Whether ``fit`` takes the weight of each row.
+    supports_sample_weight = True
+    # Whether costs may be NaN where an expert was not asked.
+    supports_missing_costs = False
+    # Whether the router measures itself on folds, for which an encoder may give vectors of its own.
+    supports_folds = False
+    # Whether the router may look at answers before it decides.
+    supports_answers = False
+    # Whether the router can be operated at a point that a target picked.
+    has_operating_points = False
+    # Whether ``cross_val_posterior()`` returns posteriors that a fit has kept.
+    keeps_held_out_posterior = False
+    # Whether a search of parameters is run once for all price weights of a grid.
+    searches_once_for_all_prices = False
+    random_state: int | None = None
     experts_: NDArray[np.object_]
     n_features_in_: int
+    n_rows_: int
+    data_hash_: str
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        prices: Any = None,
+        experts: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Learn from the cost of each expert on each row.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; column names of a data frame become the
-                experts' names.
+            y: Costs, shape (n, p), lower is better; without the prices if those are passed.
             sample_weight: Weight of each row, shape (n,), or `None`.
+            groups: Group of each row (task, subject, tenant), shape (n,), or `None`; ignored by
+                routers without topics. Not needed to predict.
+            prices: Price of each expert, shape (p,), or on each row, shape (n, p), or `None`; the
+                cost of an expert is then ``y`` plus a price weight times its price. Only for
+                routers with ``supports_prices``, which take the price weight at prediction.
+            experts: p names; they default to the column names of a data frame ``y``, else to
+                ``expert_0``, ``expert_1`` and so on.
+            progress: Called with steps done, total steps and a word on the next step; ignored by
+                routers that fit in one step.
 
         Returns:
             The router itself.
         """
-        X, costs, weights = self._check_fit(X, y, sample_weight)
-        if self._learns_with_torch and costs.shape[1] > 1:
+        rows = self.training_rows(
+            X, y, sample_weight=sample_weight, groups=groups, prices=prices, experts=experts
+        )
+        return self.fit_rows(rows, progress)
+
+    def training_rows(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        prices: Any = None,
+        experts: Sequence[str] | None = None,
+        clusters: Any = None,
+        folds: Sequence[FoldVectors] | None = None,
+        answers: SeenAnswers | None = None,
+    ) -> TrainingRows:
+        """Check the arguments of ``fit`` and return them as one value.
+
+        Args:
+            X: As for ``fit``, like all arguments that are not listed here.
+            y: As for ``fit``.
+            sample_weight: As for ``fit``.
+            groups: As for ``fit``.
+            prices: As for ``fit``.
+            experts: As for ``fit``.
+            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
+                of a prompt, are held out and resampled together.
+            folds: For each fold, vectors of all rows by an encoder that was not trained on the
+                fold. By default ``X`` itself is cut into folds. An encoder's vectors of its own
+                training rows differ from its vectors of new rows. Only for routers with
+                ``supports_folds``.
+            answers: Answers of all experts to all rows. Only for routers with
+                ``supports_answers``.
+        """
+        for name, value, is_supported, way_out in (
+            ("prices", prices, self.supports_prices, "add them to the costs, or take"),
+            ("sample_weight", sample_weight, self.supports_sample_weight, "leave it out, or take"),
+            ("folds", folds, self.supports_folds, "leave them out, or take"),
+            ("answers", answers, self.supports_answers, "leave them out, or take"),
+        ):
+            if value is not None and not is_supported:
+                other = "CascadeRouter" if name == "answers" else "FrontierRouter"
+                raise ArgumentError(
+                    f"{type(self).__name__} cannot take {name}; {way_out} a {other}."
+                )
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        costs = check_costs(y, partial=self.supports_missing_costs)
+        check_consistent_length(X, costs)
+        if groups is not None and len(groups) != len(costs):
+            raise ShapeError(f"groups must be ({len(costs)},), one per row, got {len(groups)}.")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        return TrainingRows(
+            X,
+            costs,
+            sample_weight,
+            groups,
+            None if prices is None else check_prices(prices, costs.shape),
+            cluster_codes(clusters, len(costs)),
+            _check_names(expert_names(y) if experts is None else experts, costs.shape),
+            folds,
+            answers,
+            data_hash=hash_of_data(X, costs),
+        )
+
+    def fit_rows(self, rows: TrainingRows, progress: Progress | None = None) -> Self:
+        """Learn from rows that :meth:`training_rows` has checked.
+
+        Args:
+            rows: The training data.
+            progress: As for ``fit``.
+
+        Returns:
+            The router itself.
+        """
+        experts = rows.costs.shape[1]
+        self._remember(rows)
+        self.n_features_in_ = rows.X.shape[1]
+        if self._learns_with_torch and experts > 1:
             load_torch()  # before its threads are limited
-        with fitting_threads(X, costs.shape[1]):
-            self._fit(X, costs, weights)
+        with fitting_threads(rows.X, experts):
+            self._fit_rows(rows, progress)
         return self
+
+    def with_selected_parameters(self) -> Self:
+        """Return an unfitted copy whose ``"cv"`` parameters are set to the selected values."""
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        selected = {
+            name: vars(self).get(f"{name}_", value)
+            for name, value in parameters.items()
+            if isinstance(value, str) and value == "cv"
+        }
+        copy: Self = clone(self).set_params(**selected)
+        return copy
+
+    def check_repeated_fits(self) -> None:
+        """Raise an error if the router takes too long to be fitted for each of many prices."""
+
+    def shared_features(
+        self,
+        rows: TrainingRows,  # noqa: ARG002
+        built: dict[str, FeatureSets],  # noqa: ARG002
+    ) -> FeatureSets | None:
+        """Return features that routers with the same settings can share, or `None`.
+
+        Args:
+            rows: The training rows.
+            built: Features that routers of the same class have already built on these rows, by
+                setting; new ones are added.
+        """
+        return None
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -233,6 +284,42 @@ class RouterMixin:
             )
         return -float(np.average(chosen_costs(costs, choice), weights=sample_weight))
 
+    def posteriors_at(
+        self, X: Any, price_weights: Sequence[float] | NDArray[np.float64]
+    ) -> Iterator[Matrix]:
+        """Yield the posterior at each of several price weights, without checking the vectors.
+
+        Only for routers with ``supports_prices``.
+        """
+        router: Any = self
+        return (router.posterior_unchecked(X, float(weight)) for weight in price_weights)
+
+    @property
+    def outcome_rows(self) -> TrainingRows | None:
+        """Return rows with a column for each of ``experts_``, if those are more than the experts.
+
+        `None` if the rows of the fit already have them.
+        """
+        return None
+
+    @property
+    def n_experts(self) -> int:
+        """Return the number of experts."""
+        return len(self.experts_)
+
+    def _remember(self, rows: TrainingRows) -> None:
+        """Store the names of the experts, the number of rows and their hash."""
+        self.experts_ = np.array(rows.names, dtype=object)
+        self.n_rows_ = len(rows.costs)
+        self.data_hash_ = rows.data_hash
+
+    @property
+    def _learns_with_torch(self) -> bool:
+        return False
+
+    def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:  # noqa: ARG002
+        self._fit(rows.X, rows.costs, rows.sample_weight)
+
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         raise NotImplementedError
 
@@ -245,28 +332,6 @@ class RouterMixin:
 
     def _posterior(self, X: Any) -> Matrix:
         return posterior_of_costs(-self._scores(X))
-
-    def _check_fit(
-        self, X: Any, y: Any, sample_weight: Any, *, partial: bool = False
-    ) -> tuple[Any, Matrix, NDArray[np.float64] | None]:
-        if _are_checked.get():
-            costs = np.asarray(y)
-            self.experts_ = np.array([f"expert_{k}" for k in range(costs.shape[1])], dtype=object)
-            self.n_features_in_, self.n_rows_, self.data_hash_ = X.shape[1], X.shape[0], ""
-            return X, costs, sample_weight
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        names = expert_names(y)
-        costs = check_costs(y, partial=partial)
-        check_consistent_length(X, costs)
-        self.experts_ = np.array(
-            names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object
-        )
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
-        self.n_rows_, self.data_hash_ = X.shape[0], hash_of_data(X, costs)
-        return X, costs, sample_weight
 
     def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -283,6 +348,35 @@ class RouterMixin:
         tags.target_tags.two_d_labels = True
         tags.input_tags.sparse = True
         return tags
+
+
+def _check_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if len(names) != shape[1]:
+        raise ShapeError(
+            f"experts must be {shape[1]} names, one for each column of the costs, got {len(names)}."
+        )
+    return tuple(str(name) for name in names)
+
+
+def check_prices(prices: Any, shape: tuple[int, ...]) -> Matrix:
+    """Return the price of each expert on each row, from those or from one price per expert.
+
+    Args:
+        prices: Shape (n, p) or (p,).
+        shape: Shape of the costs.
+    """
+    array = np.asarray(prices, dtype=np.float64)
+    if array.shape not in (shape, shape[1:]):
+        raise ShapeError(
+            f"prices must be {shape} or ({shape[1]},), got shape {array.shape}; one column per"
+            " expert."
+        )
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        worst = array.ravel()[np.argmax(~(np.isfinite(array) & (array >= 0)).ravel())]
+        raise CostError(f"prices must be finite and not negative, got {worst}; impute them first.")
+    return np.broadcast_to(array, shape)
 
 
 def expert_names(y: Any) -> list[str] | None:

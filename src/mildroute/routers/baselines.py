@@ -15,7 +15,8 @@ from sklearn.base import BaseEstimator
 
 from mildroute._hashing import hash_rows, mix
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
 __all__ = [
     "BestSingleRouter",

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import assign_folds
+from mildroute.routers._folds import assign_folds
 
 __all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "memberships"]
 

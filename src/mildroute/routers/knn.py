@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import argmax_last
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
 __all__ = ["KNNRouter", "nearest_blocks"]
 

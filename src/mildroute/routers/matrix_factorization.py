@@ -21,7 +21,8 @@ from mildroute.routers._mlp import (
     mean_chosen_cost,
     train_adam,
 )
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,11 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import randomized_svd
 
 from mildroute.exceptions import ArgumentError, CostError
-from mildroute.routers._cross_validation import assign_folds
 from mildroute.routers._decision import argmax_last
+from mildroute.routers._folds import assign_folds
 from mildroute.routers._ridge import ridge
-from mildroute.routers.base import Matrix, RouterMixin, check_costs
+from mildroute.routers.base import RouterMixin, check_costs
 from mildroute.routers.features import TopicFeatures
+from mildroute.routers.training_rows import Matrix
 
 __all__ = ["KnownExperts", "OnlineRouter", "impute_costs"]
 
@@ -105,6 +106,8 @@ class SharedRidge:
 class OnlineRouter(RouterMixin, BaseEstimator):
     """A router that learns online from one observed cost per row as well as from all of them.
 
+    Costs are NaN where an expert was not asked.
+
     Bayesian ridge regression of costs on principal components and topics of the vectors, with one
     part common to all experts and one part for each. ``predict`` takes the expert with the lowest
     expected cost. ``explore`` takes the one with the lowest optimistic cost, which is ``optimism``
@@ -144,6 +147,9 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         array([1, 0])
     """
 
+    supports_missing_costs = True
+    supports_sample_weight = False
+
     def __init__(
         self,
         *,
@@ -161,17 +167,10 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.optimism = optimism
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> OnlineRouter:  # type: ignore[override]
-        """Learn from observed costs.
-
-        Args:
-            X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; NaN if an expert was not asked.
-        """
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:  # noqa: ARG002
         self._check_parameters()
-        X, costs, _ = self._check_fit(X, y, None, partial=True)
         self._learn_features(X)
-        return self._add(X, costs, SharedRidge(self._width(), costs.shape[1]))
+        self._add(X, costs, SharedRidge(self._width(), costs.shape[1]))
 
     def partial_fit(self, X: Any, y: Any) -> OnlineRouter:
         """Learn from further rows like ``fit``; the features stay those of the first rows."""

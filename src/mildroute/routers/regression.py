@@ -5,7 +5,7 @@ Expected costs by ridge or by a multilayer perceptron, and the cheapest expert b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_torch
-from mildroute.exceptions import ArgumentError, CostError, ShapeError
-from mildroute.routers._cross_validation import cluster_codes
+from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._mlp import (
     Arrays,
@@ -28,14 +27,9 @@ from mildroute.routers._mlp import (
     train_layers,
 )
 from mildroute.routers._ridge import RidgeFit, ridge
-from mildroute.routers.base import (
-    Matrix,
-    RouterMixin,
-    drop_zero_weight,
-    fitting_threads,
-    posterior_of_costs,
-)
+from mildroute.routers.base import RouterMixin, posterior_of_costs
 from mildroute.routers.features import FeatureSet, TopicFeatures, build_feature_sets
+from mildroute.routers.training_rows import Matrix, Progress, TrainingRows, drop_zero_weight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,7 +87,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     topic_weights_: NDArray[np.float64] | None
     price_topic_weights_: NDArray[np.float64] | None
 
-    supports_price_weight = True
+    supports_prices = True
 
     def __init__(
         self,
@@ -108,74 +102,33 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         self.contrasts = contrasts
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        prices: Any = None,
-        groups: Any = None,
-        clusters: Any = None,
-    ) -> RegressionRouter:
-        """Learn from the cost of each expert on each row.
-
-        Args:
-            X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; excluding the prices if those are passed.
-            sample_weight: Weight of each row, shape (n,), or `None`.
-            prices: Price of each expert, shape (p,), or on each row, shape (n, p), or `None`.
-            groups: Group of each training row, shape (n,), or `None`; topics learn from them. Not
-                needed to predict.
-            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
-                of a prompt, are held out together.
-
-        Returns:
-            The router itself.
-        """
+    def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:  # noqa: ARG002
         if self.features not in _FEATURES:
             raise ArgumentError(
                 f"features must be one of {', '.join(_FEATURES)}, got {self.features!r}."
             )
-        X, costs, weights = self._check_fit(X, y, sample_weight)
-        dollars = None if prices is None else _check_prices(prices, costs)
-        if weights is not None:
-            groups = None if groups is None else np.asarray(groups)[weights > 0]
-            clusters = None if clusters is None else np.asarray(clusters)[weights > 0]
-            dollars = None if dollars is None else dollars[weights > 0]
-            X, costs, weights = drop_zero_weight(X, costs, weights)
-        with fitting_threads(X, costs.shape[1]):
-            self._regress(X, costs, dollars, weights, groups, cluster_codes(clusters, len(costs)))
-        return self
-
-    def _regress(
-        self,
-        X: Any,
-        costs: Matrix,
-        dollars: Matrix | None,
-        weights: NDArray[np.float64] | None,
-        groups: Any,
-        clusters: NDArray[np.intp] | None,
-    ) -> None:
+        rows = rows.with_weight()
         names = _FEATURES[self.features]
-        views = build_feature_sets(
-            X, groups, names, TopicFeatures(random_state=self.random_state or 0), clusters
-        )
+        topics = TopicFeatures(random_state=self.random_state or 0)
+        views = build_feature_sets(rows.X, rows.groups, names, topics, rows.clusters)
         self.topics_ = views.topics.get("topics")
         fits = {
-            name: _regression(views.features[name], costs, weights, self.contrasts, clusters)
+            name: _regression(views.features[name], rows.costs, rows, self.contrasts)
             for name in names
         }
-        self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, X.shape[1])
+        width = rows.X.shape[1]
+        self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, width)
         self.alphas_ = np.stack([fits[name].alphas for name in names])
-        self.price_weights_, self.price_topic_weights_, self.price_intercept_ = None, None, None
-        if dollars is not None:
+        self.price_weights_ = None
+        self.price_topic_weights_ = None
+        self.price_intercept_ = None
+        if rows.prices is not None:
             prices = {
-                name: _regression(views.features[name], dollars, weights, False, clusters)
+                name: _regression(views.features[name], rows.prices, rows, contrasts=False)
                 for name in names
             }
             self.price_weights_, self.price_topic_weights_, self.price_intercept_ = _mean_of(
-                prices, X.shape[1]
+                prices, width
             )
 
     def predict(self, X: Any, price_weight: float | None = None) -> NDArray[np.intp]:
@@ -205,6 +158,19 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     def posterior_unchecked(self, X: Any, price_weight: float | None = None) -> Matrix:
         """Return ``predict_proba`` at this weight of the prices, without checking the vectors."""
         return posterior_of_costs(-self._scores(X, price_weight))
+
+    def posteriors_at(
+        self, X: Any, price_weights: Sequence[float] | NDArray[np.float64]
+    ) -> Iterator[Matrix]:
+        """Yield the posterior at each of several price weights, without checking the vectors.
+
+        Expected values are computed once; on one row they take most of the time.
+        """
+        errors, prices = self.expected(X)
+        return (
+            posterior_of_costs(errors if prices is None else errors + weight * prices)
+            for weight in price_weights
+        )
 
     def _scores(self, X: Any, price_weight: float | None = None) -> Matrix:
         weight = self.price_weight if price_weight is None else price_weight
@@ -247,33 +213,12 @@ def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matr
     return weights, share * fits["topics"].weights if "topics" in fits else None, intercept
 
 
-def _regression(
-    X: Any,
-    targets: Matrix,
-    sample_weight: NDArray[np.float64] | None,
-    contrasts: bool,
-    clusters: NDArray[np.intp] | None,
-) -> RidgeFit:
+def _regression(X: Any, targets: Matrix, rows: TrainingRows, contrasts: bool) -> RidgeFit:
     """Fit ridge, or use the means alone if there is only one expert."""
     if targets.shape[1] > 1:
-        return ridge(X, targets, sample_weight, contrasts=contrasts, clusters=clusters)
-    mean = np.average(targets, axis=0, weights=sample_weight)
+        return ridge(X, targets, rows.sample_weight, contrasts=contrasts, clusters=rows.clusters)
+    mean = np.average(targets, axis=0, weights=rows.sample_weight)
     return RidgeFit(np.zeros((X.shape[1], 1)), mean, np.full(1, np.inf))
-
-
-def _check_prices(prices: Any, costs: Matrix) -> Matrix:
-    array = np.asarray(prices, dtype=np.float64)
-    if array.shape not in (costs.shape, costs.shape[1:]):
-        raise ShapeError(
-            f"prices must be {costs.shape[1:]} or {costs.shape}, as the costs are, got shape"
-            f" {array.shape}."
-        )
-    if not bool(np.isfinite(array).all()):
-        raise CostError(
-            f"prices must be finite, got NaN or infinity {int((~np.isfinite(array)).sum())} times;"
-            " impute them first."
-        )
-    return np.broadcast_to(array, costs.shape)
 
 
 # Plug-in routing with a neural network: predict each expert's cost and take the lowest.

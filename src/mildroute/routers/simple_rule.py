@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import assign_folds
+from mildroute.routers._folds import assign_folds
 
 __all__ = ["MeasuredRule", "SimpleRule", "best_rule", "script_of"]
 

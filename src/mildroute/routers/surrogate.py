@@ -16,15 +16,7 @@ from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_plugin, load_torch, plugin_names
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import (
-    ALPHAS,
-    CV,
-    Fold,
-    assign_folds,
-    count_folds,
-    held_out_scores,
-    prepare_folds,
-)
+from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
 from mildroute.routers._decision import (
     MARGIN_RULES,
     argmax_last,
@@ -33,8 +25,10 @@ from mildroute.routers._decision import (
     smoothed_win_counts,
     winner_targets,
 )
+from mildroute.routers._folds import CV, assign_folds, count_folds
 from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
 if TYPE_CHECKING:
     from torch import Tensor

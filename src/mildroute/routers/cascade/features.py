@@ -12,7 +12,7 @@ from scipy.linalg import solve
 from scipy.sparse import issparse
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 
 __all__ = ["SeenAnswers"]
 

@@ -8,15 +8,14 @@ on. The router in front thus learns when to look in the same way as it learns wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers.base import fitting_threads
 from mildroute.routers.cascade.features import SeenAnswers, check_answers, join_answers
 from mildroute.routers.cascade.stages import (
@@ -28,9 +27,10 @@ from mildroute.routers.cascade.stages import (
 )
 from mildroute.routers.frontier.folds import cut_vectors, measure_folds
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
-from mildroute.routers.frontier.router import FrontierRouter, dollars_of
+from mildroute.routers.frontier.price_grid import PriceGridRouters
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.training_rows import Progress, TrainingRows
 
 __all__ = ["CascadePath", "CascadeRouter"]
 
@@ -101,7 +101,8 @@ class CascadeRouter(FrontierRouter):
     """
 
     _transient: ClassVar[tuple[str, ...]] = (*FrontierRouter._transient, "_columns")
-    _columns: TrainingRows | None
+    supports_answers = True
+    _columns: TrainingRows | None = None
     front_: RegressionRouter | None
     modes_: list[int]
     routing_curve_: dict[str, Any]
@@ -139,77 +140,73 @@ class CascadeRouter(FrontierRouter):
         self,
         X: Any,
         y: Any,
+        *,
         sample_weight: Any = None,
-        prices: Any = None,
         groups: Any = None,
-        progress: Callable[[int, int, str], None] | None = None,
-        folds: Sequence[FoldVectors] | None = None,
-        clusters: Any = None,
+        prices: Any = None,
+        experts: Sequence[str] | None = None,
+        progress: Progress | None = None,
         answers: SeenAnswers | None = None,
-    ) -> CascadeRouter:
-        """Learn from errors, dollars and answers.
+    ) -> Self:
+        """Learn from costs, prices and answers.
 
         Args:
             X: Vectors of questions, shape (n, d), dense if there are answers.
-            y: Error of each expert on each row (one minus its score), shape (n, p).
+            y: As for every router: costs without the prices, shape (n, p).
             sample_weight: Weight of each row, shape (n,), or `None`; not allowed with answers.
-            prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,).
-            groups: Group of each training row, shape (n,), or `None`.
-            progress: Called with steps done, total steps and a word on the next step, or `None`.
-            folds: As for :class:`~mildroute.routers.FrontierRouter`; each may have answers of its
-                own.
+            groups: As for every router.
+            prices: As for every router.
+            experts: As for every router.
+            progress: As for every router.
             answers: Answers of all experts to all rows; without them there are no looks.
-            clusters: As for :class:`~mildroute.routers.FrontierRouter`.
 
         Returns:
             The router itself.
         """
-        if sample_weight is not None and answers is not None:
+        rows = self.training_rows(
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            prices=prices,
+            experts=experts,
+            answers=answers,
+        )
+        return self.fit_rows(rows, progress)
+
+    def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:
+        if rows.sample_weight is not None and rows.answers is not None:
             raise ArgumentError(
                 "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
             )
         self._forget_looks()
-        super().fit(X, y, sample_weight, prices, groups, progress, folds, clusters)
+        super()._fit_rows(rows, progress)
         self.routing_curve_ = self.curve_
-        if answers is not None:
-            self.fit_looks(X, y, prices, groups, folds, answers, clusters)
-        return self
+        if rows.answers is not None:
+            self._add_looks(rows, rows.answers)
 
-    def fit_looks(
-        self,
-        X: Any,
-        y: Any,
-        prices: Any,
-        groups: Any,
-        folds: Sequence[FoldVectors] | None,
-        answers: SeenAnswers,
-        clusters: Any = None,
-    ) -> CascadeRouter:
+    def fit_looks(self, rows: TrainingRows) -> Self:
         """Learn looks alone, for a router that was fitted without them in this process.
 
-        The arguments and the rows are those of ``fit``.
+        Args:
+            rows: The rows of that fit, with answers.
         """
-        if not hasattr(self, "routing_curve_"):
-            self.routing_curve_ = self.curve_
+        if rows.answers is None:
+            raise ArgumentError("looks need answers, got rows without them; give answers.")
         self._forget_looks()
-        errors = np.asarray(y, dtype=np.float64)
-        vectors = check_answers(answers, X, errors)
-        dollars = dollars_of(prices, errors.shape)
-        if min(self.max_calls - 1, self.max_looks) > 0:
-            codes = cluster_codes(clusters, len(errors))
-            rows = TrainingRows(vectors, errors, dollars, None, groups, clusters=codes)
-            with fitting_threads(vectors, errors.shape[1]):
-                self._add_looks(rows, answers, folds)
+        with fitting_threads(rows.X, rows.costs.shape[1]):
+            self._add_looks(rows, rows.answers)
         return self
 
     def _forget_looks(self) -> None:
         self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
         self.front_, self.modes_, self._columns = None, [], None
 
-    def _add_looks(
-        self, rows: TrainingRows, answers: SeenAnswers, folds: Sequence[FoldVectors] | None
-    ) -> None:
-        parts = list(folds or cut_vectors(rows.X, self.random_state, rows.clusters))
+    def _add_looks(self, rows: TrainingRows, answers: SeenAnswers) -> None:
+        rows = replace(rows, X=check_answers(answers, rows.X, rows.costs))
+        if min(self.max_calls - 1, self.max_looks) < 1:
+            return
+        parts = list(rows.folds or cut_vectors(rows.X, self.random_state, rows.clusters))
         learner = StageLearner(self, rows, answers, parts)
         looks = learner.choose()
         if not looks:
@@ -219,17 +216,16 @@ class CascadeRouter(FrontierRouter):
         names = [str(name) for name in self.experts_]
         columns = TrainingRows(
             rows.X,
-            np.column_stack([rows.errors, *(look.errors for look in looks)]),
-            np.column_stack([rows.dollars, *(look.dollars for look in looks)]),
-            None,
-            rows.groups,
-            len(looks),
-            rows.clusters,
+            np.column_stack([rows.costs, *(look.errors for look in looks)]),
+            groups=rows.groups,
+            prices=np.column_stack([rows.dollars, *(look.dollars for look in looks)]),
+            clusters=rows.clusters,
+            looks=len(looks),
         )
         template = RegressionRouter(contrasts=True, random_state=self.random_state)
         self._columns = columns
         self.front_ = fit_front(template, columns)
-        everything = np.arange(len(rows.errors))
+        everything = np.arange(len(rows.costs))
         fronts = [
             fit_front(
                 template,
@@ -246,7 +242,7 @@ class CascadeRouter(FrontierRouter):
         ]
         measured = measure_folds(type(self).__name__, along, alongs, columns, parts)
         self._folds, self.curve_ = measured.folds, asdict(measured.curve)
-        self.__dict__.pop("_known_curve", None)
+        self._known_curve = None
         self.experts_ = np.array(
             [*names, *(name_stage(look, names) for look in looks)], dtype=object
         )
@@ -257,16 +253,16 @@ class CascadeRouter(FrontierRouter):
 
     @property
     def n_experts(self) -> int:
-        """The number of experts; the columns after them are looks."""
+        """Return the number of experts; the columns after them are looks."""
         return len(self.experts_) - len(self.looks_)
 
     @property
-    def columns(self) -> TrainingRows | None:
-        """Return errors and dollars of experts and looks on training rows, held out for looks.
+    def outcome_rows(self) -> TrainingRows | None:
+        """Return costs and prices of experts and looks on training rows, held out for looks.
 
         `None` if there are no looks, and after a router has been stored.
         """
-        return getattr(self, "_columns", None)
+        return self._columns
 
     def follow(
         self,
@@ -292,8 +288,8 @@ class CascadeRouter(FrontierRouter):
 
     def without_looks(self) -> FrontierRouter:
         """Return the router over experts alone, with its own curve and no operating point."""
-        names = FrontierRouter().get_params(deep=False)
-        plain = FrontierRouter(**{name: getattr(self, name) for name in names})
+        own = self.get_params(deep=False)
+        plain = FrontierRouter(**{name: own[name] for name in FrontierRouter().get_params()})
         plain.routers_, plain.grid_ = self.routers_, self.grid_
         plain.curve_, plain.point_, plain._folds = self.routing_curve_, None, None
         plain.experts_ = self.experts_[: self.n_experts]

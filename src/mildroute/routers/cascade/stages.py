@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
@@ -12,10 +13,11 @@ from sklearn.base import clone
 
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._search import mean_and_error
-from mildroute.routers.base import Matrix, posterior_of_costs
+from mildroute.routers.base import posterior_of_costs
 from mildroute.routers.cascade.features import MOST_SEEN, AnswerDesign, SeenAnswers, to_dense
-from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.frontier.price_grid import PriceGridRouters
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.training_rows import FoldVectors, Matrix, TrainingRows
 
 # Price weights of the grid at which looks are tried.
 _WEIGHTS = 6
@@ -184,9 +186,7 @@ class CascadePriceGrid(PriceGridRouters):
 
 def fit_front(template: RegressionRouter, rows: TrainingRows) -> RegressionRouter:
     """Fit the regression that decides in front of all looks."""
-    return clone(template).fit(
-        rows.X, rows.errors, prices=rows.dollars, groups=rows.groups, clusters=rows.clusters
-    )
+    return clone(template).fit_rows(replace(rows, prices=rows.dollars))
 
 
 def choose_modes(
@@ -200,7 +200,7 @@ def choose_modes(
 
     The cost must be lower by more than one standard error of the difference.
     """
-    shape = (len(grid), len(columns.errors))
+    shape = (len(grid), len(columns.costs))
     routed, fronted = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     for along, front, part in zip(plain, fronts, parts, strict=True):
         held_out = part.held_out
@@ -211,7 +211,7 @@ def choose_modes(
     rows = np.arange(shape[1])
     modes = []
     for index, weight in enumerate(grid):
-        costs = columns.costs(weight)
+        costs = columns.costs_at(weight)
         best = int(costs.mean(axis=0).argmin())
         mode, paid = _PLAIN, costs[rows, routed[index]]
         for other, other_paid in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[index]])):
@@ -246,7 +246,7 @@ class StageLearner:
     ) -> None:
         self._router = router
         self._X = rows.X
-        self._errors = rows.errors
+        self._errors = rows.costs
         self._dollars = dollars = rows.dollars
         self._clusters = rows.clusters
         self._answers = answers

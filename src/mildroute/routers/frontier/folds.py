@@ -10,16 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute.routers._cross_validation import assign_folds, count_units
+from mildroute.routers._folds import assign_folds, count_units
 from mildroute.routers._search import REGRESSION
 from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
-from mildroute.routers.frontier.price_grid import (
-    FoldVectors,
-    PriceGridRouters,
-    TrainingRows,
-    fit_at_weight,
-)
+from mildroute.routers.frontier.price_grid import PriceGridRouters
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.training_rows import FoldVectors, TrainingRows
 
 __all__ = ["cut_into_folds", "cut_vectors", "measure_folds"]
 
@@ -45,7 +41,7 @@ def refit_without(
     template: Any, along: PriceGridRouters, rows: TrainingRows, part: FoldVectors
 ) -> PriceGridRouters:
     """Return routers that were not trained on a fold."""
-    seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
+    seen = np.setdiff1d(np.arange(len(rows.costs)), part.held_out)
     return along.refitted(template, rows.take(seen, part.vectors))
 
 
@@ -66,12 +62,12 @@ def measure_folds(
         parts: The folds.
     """
     weights = _measured_weights(along.grid)
-    choices = np.empty((len(weights), len(rows.errors)), dtype=np.intp)
+    choices = np.empty((len(weights), len(rows.costs)), dtype=np.intp)
     refits = np.empty((len(parts), len(weights)))
     share = (
-        np.full(len(rows.errors), 1 / len(rows.errors))
-        if rows.weights is None
-        else rows.weights / rows.weights.sum()
+        np.full(len(rows.costs), 1 / len(rows.costs))
+        if rows.sample_weight is None
+        else rows.sample_weight / rows.sample_weight.sum()
     )
     kept = []
     for number, (copy, part) in enumerate(zip(folds, parts, strict=True)):
@@ -82,14 +78,14 @@ def measure_folds(
     if not parts:
         choices[:], kept = (
             along.choices(rows.X, weights),
-            [(along, np.arange(len(rows.errors)), rows.X)],
+            [(along, np.arange(len(rows.costs)), rows.X)],
         )
     curve = measure_curve(
         weights,
         choices,
-        rows.errors,
+        rows.costs,
         rows.dollars,
-        rows.weights,
+        rows.sample_weight,
         refits if len(parts) > 1 else None,
         rows.looks,
         rows.clusters,
@@ -132,12 +128,12 @@ def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.floa
 
     The two are compared at the middle of the grid.
     """
-    count, experts = rows.errors.shape
+    count, experts = rows.costs.shape
     if experts == 1 or count < _FEWEST_ROWS:
         return False
     chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
     part = rows.take(chosen, rows.X)
-    results = fit_at_weight(clone(router), part, grid[len(grid) // 2]).cv_results_
+    results = clone(router).fit_rows(part.at_price(grid[len(grid) // 2])).cv_results_
     costs: dict[bool, float] = {}
     for view, reward, mean in zip(
         results["view"], results["reward"], results["mean_cost"], strict=True

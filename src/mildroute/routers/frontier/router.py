@@ -5,9 +5,9 @@ The frontier of cost against quality can be operated at any of its points.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -17,9 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute._hashing import request_uniforms, row_uniforms
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last, argsort_desc
-from mildroute.routers.base import Matrix, RouterMixin, checked_rows, drop_zero_weight
+from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.folds import (
     MeasuredMethod,
@@ -30,15 +29,15 @@ from mildroute.routers.frontier.folds import (
     wins_on_sample,
 )
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.frontier.price_grid import PriceGridRouters
 from mildroute.routers.frontier.target import check_price_weight
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
-__all__ = ["FrontierRouter", "dollars_of"]
+__all__ = ["FrontierRouter"]
 
 
-_Tell: TypeAlias = Callable[[int, int, str], None]
 # Share of the posterior that a single expert has at its vertex; the rest ranks the experts to ask
 # if it fails.
 _TO_EXPERT = 0.6
@@ -52,6 +51,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     vertices, each request is decided at random. A budget is therefore used up, a quality is not
     overpaid, and no target does worse than a random mix of two experts, up to estimation error. The
     method is chosen once, for the whole frontier.
+
+    Targets in quality read costs as errors: a score is one minus the cost without the price.
 
     Args:
         router: The router to fit along the grid. Defaults to cost regression, see
@@ -88,9 +89,13 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         (True, 0.2)
     """
 
-    supports_price_weight = True
+    supports_prices = True
+    supports_folds = True
+    has_operating_points = True
+    keeps_held_out_posterior = True
     _transient: ClassVar[tuple[str, ...]] = ("_folds", "_known_curve")
-    _folds: list[tuple[PriceGridRouters, NDArray[np.intp], Any]] | None
+    _folds: list[tuple[PriceGridRouters, NDArray[np.intp], Any]] | None = None
+    _known_curve: CostQualityCurve | None = None
     point_: dict[str, Any] | None
 
     def __init__(
@@ -110,66 +115,22 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        prices: Any = None,
-        groups: Any = None,
-        progress: Callable[[int, int, str], None] | None = None,
-        folds: Sequence[FoldVectors] | None = None,
-        clusters: Any = None,
-    ) -> FrontierRouter:
-        """Learn from errors and dollars.
-
-        Other routers take the full cost as ``y``. This one takes the error without the price,
-        because the price weight that joins both is chosen at prediction.
-
-        Args:
-            X: Vectors, shape (n, d), dense or sparse.
-            y: Error of each expert on each row (one minus its score), shape (n, p).
-            sample_weight: Weight of each row, shape (n,), or `None`.
-            prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,);
-                without them cost is ignored.
-            groups: Group of each training row, shape (n,), or `None`.
-            progress: Called with steps done, total steps and a word on the next step, or `None`.
-            folds: For each fold, vectors of all rows by an encoder that was not trained on the
-                fold. By default ``X`` itself is cut into folds. An encoder's vectors of its own
-                training rows differ from its vectors of new rows.
-            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
-                of a prompt, are held out and resampled together.
-
-        Returns:
-            The router itself.
-        """
-        X, errors, weights = self._check_fit(X, y, sample_weight)
-        dollars = dollars_of(prices, errors.shape)
-        if groups is not None and len(groups) != len(errors):
-            raise ShapeError(f"groups must be ({len(errors)},), one per row, got {len(groups)}.")
-        if weights is not None and folds is not None:
+    def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:
+        if rows.sample_weight is not None and rows.folds is not None:
             raise ArgumentError("folds go without sample_weight; leave one of them out.")
-        if weights is not None:
-            groups = None if groups is None else np.asarray(groups)[weights > 0]
-            clusters = None if clusters is None else np.asarray(clusters)[weights > 0]
-            dollars = dollars[weights > 0]
-            X, errors, weights = drop_zero_weight(X, errors, weights)
+        rows = rows.with_weight()
         grid = _grid(self.price_weights)
-        self.grid_ = grid if dollars.any() else np.zeros(1)
-        codes = cluster_codes(clusters, len(errors))
-        rows = TrainingRows(X, errors, dollars, weights, groups, clusters=codes)
-        parts = list(folds) if folds is not None else cut_vectors(X, self.random_state, codes)
-        with checked_rows():
-            methods = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
+        self.grid_ = grid if rows.dollars.any() else np.zeros(1)
+        folds = rows.folds
+        if folds is None:
+            folds = cut_vectors(rows.X, self.random_state, rows.clusters)
+        methods = self._fit_all(self._templates(rows), rows, folds, progress or _tell_nobody)
         taken, self.selection_ = best_method(methods)
-        self.routers_, self._folds, self.curve_ = (
-            taken.along.routers,
-            taken.folds,
-            asdict(taken.curve),
-        )
+        self.routers_ = taken.along.routers
+        self._folds = taken.folds
+        self.curve_ = asdict(taken.curve)
         self.point_ = None
-        self.__dict__.pop("_known_curve", None)
-        return self
+        self._known_curve = None
 
     def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
         """Set the operating point.
@@ -189,7 +150,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         """Measure savings against this expert's bill; `None` means the most expensive expert."""
         check_is_fitted(self)
         self.curve_ = {**self.curve_, "baseline": expert}
-        self.__dict__.pop("_known_curve", None)
+        self._known_curve = None
         return self
 
     def refitted_shares(
@@ -205,7 +166,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             rows: The training rows.
             parts: Rows that are held out together, with vectors by encoders not trained on them.
         """
-        shares = np.zeros(rows.errors.shape)
+        shares = np.zeros(rows.costs.shape)
         for part in parts:
             at, experts = part.held_out, [vertex.expert for vertex in point.vertices]
             vectors = part.vectors[at]
@@ -300,7 +261,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         Only available after a fit in this process.
         """
         check_is_fitted(self)
-        if getattr(self, "_folds", None) is None:
+        if self._folds is None:
             raise ArgumentError(
                 "held-out posteriors are known only to a router that was fitted in this process;"
                 " fit it again."
@@ -421,7 +382,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def _curve(self) -> CostQualityCurve:
         check_is_fitted(self)
-        if not hasattr(self, "_known_curve"):
+        if self._known_curve is None:
             self._known_curve = CostQualityCurve(**self.curve_)
         return self._known_curve
 
@@ -485,12 +446,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def _templates(self, rows: TrainingRows) -> list[Any]:
         if self.router is not None:
-            if isinstance(self.router, MildRouter) and self.router.hidden_layer_sizes is not None:
-                raise ArgumentError(
-                    "a frontier is fitted many times, which"
-                    f" hidden_layer_sizes={self.router.hidden_layer_sizes!r} makes too slow; take"
-                    " hidden_layer_sizes=None."
-                )
+            self.router.check_repeated_fits()
             return [self.router]
         first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
         second = MildRouter(random_state=self.random_state)
@@ -500,7 +456,11 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return [first, second] if is_thorough else [first]
 
     def _fit_all(
-        self, templates: list[Any], rows: TrainingRows, parts: list[FoldVectors], tell: _Tell
+        self,
+        templates: list[Any],
+        rows: TrainingRows,
+        parts: Sequence[FoldVectors],
+        tell: Progress,
     ) -> list[MeasuredMethod]:
         steps, methods = len(templates) * (len(parts) + 2), []
         for number, template in enumerate(templates):
@@ -537,18 +497,3 @@ def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
         )
     check_price_weight(grid)
     return grid
-
-
-def dollars_of(prices: Any, shape: tuple[int, int]) -> Matrix:
-    """Return dollars of each expert on each row, from those or from one price per expert."""
-    dollars = np.zeros(shape[1]) if prices is None else np.asarray(prices, dtype=np.float64)
-    if dollars.shape not in (shape, shape[1:]):
-        raise ShapeError(
-            f"prices must be {shape} or ({shape[1]},), got shape {dollars.shape}; one column per"
-            " expert."
-        )
-    if not np.isfinite(dollars).all() or (dollars < 0).any():
-        raise ArgumentError(
-            "prices must be finite and not negative, in dollars; got a value that is not."
-        )
-    return np.broadcast_to(dollars, shape)
