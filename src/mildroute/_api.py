@@ -136,7 +136,7 @@ class FitResult(FittedRouter):
             shares = "who answers: " + ", ".join(
                 f"{name} {share:.0%}" for share, name in named if share > 0
             )
-        target = Target.of(self.router)
+        target = self.router.target
         note = f"operating point: {self.note}"
         if self.point is not None and (target is None or target.kind != "price weight"):
             note += f", with {self.point.confidence:.0%} confidence"

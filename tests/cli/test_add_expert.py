@@ -13,6 +13,7 @@ import pytest
 from cli.conftest import small_table
 from mildroute.costs.table import CostTable
 from mildroute.persistence.artifact import load_router
+from mildroute.routers.frontier.target import Target
 
 Command = Callable[..., Any]
 
@@ -56,7 +57,7 @@ def test_a_new_expert_that_is_better_and_cheaper_is_chosen(
     assert said["experts"] == ["small", "large", "new"]
     assert f"{rows + fresh} scored queries, {rows} of them rows of the table" in said["warnings"][0]
     added: Any = load_router(tmp_path / "router")
-    assert added.target_ == {"kind": "quality", "value": 0.95}
+    assert added.target == Target("quality", 0.95)
     assert set(added.predict(["sing a song", "add 1 and 2"])) == {2}
 
 

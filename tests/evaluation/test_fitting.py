@@ -65,7 +65,7 @@ def test_a_price_weight_is_taken_as_it_is_and_kept() -> None:
     assert stored is not None
     assert fitted.point.price_weight == stored.price_weight == 12.5
     assert not stored.is_mixed
-    assert fitted.router.target_ == {"kind": "price weight", "value": 12.5}
+    assert fitted.router.target == Target("price weight", 12.5)
     assert list(fitted.router.experts_) == ["small", "large"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def answered_by_large(dollars: bool, right: Any) -> RouterEvaluation:
         COLUMNS | {"score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS
     )
     router = fit(seen, target=Target("quality", 1.0), thorough=False).router
-    router.target_ = {"kind": "quality", "value": 0.9}
+    assert router.provenance is not None
+    router.set_provenance(replace(router.provenance, target=Target("quality", 0.9)))
     asked = CostTable.from_data(
         COLUMNS | {"score:small": np.ones(400), "score:large": right} | (BILLS if dollars else {})
     )

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import MildrouteError
-from mildroute.fitting.alternatives import simplest_alternative, three_lines
-from mildroute.fitting.result import Line
+from mildroute.fitting.alternatives import simplest_alternative
+from mildroute.fitting.result import Line, three_lines
 from mildroute.fitting.targets import coin_curve, default_price_weights
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._folds import cluster_codes

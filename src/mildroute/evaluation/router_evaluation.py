@@ -29,7 +29,6 @@ from mildroute.evaluation.resampling import Interval, bootstrap_means
 from mildroute.evaluation.savings_sentences import format_points, shown_interval
 from mildroute.evaluation.small_samples import few_rows, too_few
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
-from mildroute.fitting.alternatives import Alternative
 from mildroute.fitting.result import Line, Role, describe_router, split_words, who_answers
 from mildroute.fitting.targets import point_of, without_looks
 from mildroute.fitting.text_router import TextRouter
@@ -439,11 +438,10 @@ def _lines(
     ways: list[tuple[Role, str, NDArray[np.intp]]] = [
         ("your baseline", f"all to {names[baseline]}{note}", np.full(rows, baseline))
     ]
-    if router.alternative_ is not None:
-        simple = Alternative.from_plain(router.alternative_)
-        if simple.can_read(table):
-            chosen = simple.choose(table, request_keys(table), seed)
-            ways.append(("simplest alternative", simple.words(names), chosen))
+    simple = None if router.provenance is None else router.provenance.alternative
+    if simple is not None and simple.can_read(table):
+        chosen = simple.choose(table, request_keys(table), seed)
+        ways.append(("simplest alternative", simple.words(names), chosen))
     words = "the router decides for each prompt" if point is None else who_answers(point, names)
     ways.append(("router", words, choice))
     results = savings_of_each(
@@ -620,7 +618,7 @@ def _promised(router: TextRouter, target: Target | None) -> Target | None:
     """Return the target that the operating point was chosen by."""
     if target is not None or not isinstance(router.router_, FrontierRouter):
         return target
-    return Target.of(router)
+    return router.target
 
 
 def _select_experts(table: CostTable, experts: list[str]) -> CostTable:
@@ -732,10 +730,9 @@ def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
 
 def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
     """Return a warning if the router was trained on rows that it is measured on."""
-    fingerprints = getattr(router, "seen_", None)
-    if fingerprints is None:
+    if router.provenance is None:
         return ()
-    seen = int(np.isin(text_fingerprints(table), fingerprints).sum())
+    seen = int(np.isin(text_fingerprints(table), router.provenance.seen).sum())
     if not seen:
         return ()
     return (

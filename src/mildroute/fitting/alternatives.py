@@ -1,4 +1,4 @@
-"""The yardsticks of a router: today's bill, and the simplest way to lower it."""
+"""The simplest way to lower a bill without a router."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
-from mildroute.fitting.result import Line, who_answers
 from mildroute.routers._folds import cluster_codes
-from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, CostQualityCurve, measure_curve
+from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.simple_rule import SimpleRule, best_rule
 
@@ -129,21 +128,3 @@ def simplest_alternative(
     if not is_kept or point.dollars_per_1000 >= mix.dollars_per_1000:
         return simplest
     return Alternative(rule=rule.rule), point
-
-
-def three_lines(
-    curve: CostQualityCurve,
-    names: Sequence[str],
-    alternative: tuple[Alternative, OperatingPoint],
-    point: OperatingPoint,
-    queries: int,
-) -> tuple[Line, Line, Line]:
-    """Return today's bill, the simplest alternative and the router, each with its figures."""
-    today = curve.point(curve.baseline_place, point.confidence, queries)
-    most = "" if curve.baseline is not None else ", the most expensive"
-    simple, measured = alternative
-    return (
-        Line.of("your baseline", f"all to {names[today.baseline]}{most}", today),
-        Line.of("simplest alternative", simple.words(names), measured),
-        Line.of("router", who_answers(point, names), point),
-    )

@@ -15,9 +15,16 @@ from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
-from mildroute.fitting.alternatives import Alternative, simplest_alternative, three_lines
+from mildroute.fitting.alternatives import Alternative, simplest_alternative
 from mildroute.fitting.imputation import complete_table, is_integer
-from mildroute.fitting.result import CHEAPER, DEFAULT_QUALITY, FittedRouter, method_of
+from mildroute.fitting.provenance import Provenance
+from mildroute.fitting.result import (
+    CHEAPER,
+    DEFAULT_QUALITY,
+    FittedRouter,
+    method_of,
+    three_lines,
+)
 from mildroute.fitting.shift import expect_new_groups, measure_later_rows
 from mildroute.fitting.targets import (
     CONFIDENCE,
@@ -139,16 +146,14 @@ def fit(
     fitted = _fit_frontier(table, costs, encoder, frontier, features, progress)
     if baseline is not None:
         fitted.router_.set_baseline(table.experts.index(baseline))
-    point, note = operating_point(fitted.router_, target)
-    fitted.router_.operate_at(point)
-    point, doubts = _checked(fitted, table, point, target)
+    measured, note = operating_point(fitted.router_, target)
+    point, doubts = _checked(fitted, table, measured, target)
     fitted.router_.operate_at(point)
     clusters = table.clusters
     repeats = len(clusters) < _NOTED * len(table) and clusters.sentence
     warnings = (*((repeats,) if repeats else ()), *clusters.notes, *warnings, *doubts)
     warnings += _few_to_promise(min(rows, clusters.effective), target, clusters.unit)
     simple = _simplest(table, fitted.router_.curve, target, seed)
-    fitted.alternative_ = simple[0].to_plain()
     lines = three_lines(fitted.router_.curve, list(fitted.experts_), simple, point, QUERIES)
     if simple[1].dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         warnings += (
@@ -164,7 +169,7 @@ def fit(
         again = partial(again, n_jobs=n_jobs, seed=seed, baseline=baseline)
         later = measure_later_rows(given, again, target, seed)
     return FittedRouter(
-        _with_metadata(fitted, given, costs, target, judge),
+        _with_provenance(fitted, given, costs, _provenance(given, target, judge, simple[0])),
         point,
         note,
         warnings,
@@ -323,23 +328,25 @@ def _without_dollars(
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
     return FittedRouter(
-        _with_metadata(fitted, table, costs, None, judge),
+        _with_provenance(fitted, table, costs, _provenance(table, None, judge, None)),
         None,
         f"no dollars in the table, so only quality counts; {why}",
         warnings,
     )
 
 
-def _with_metadata(
-    router: TextRouter, table: CostTable, costs: Any, target: Target | None, judge: str | None
+def _provenance(
+    table: CostTable, target: Target | None, judge: str | None, alternative: Alternative | None
+) -> Provenance:
+    seen = np.sort(text_fingerprints(table))
+    return Provenance(table.content_hash, seen, target, judge, alternative)
+
+
+def _with_provenance(
+    router: TextRouter, table: CostTable, costs: Any, provenance: Provenance
 ) -> TextRouter:
-    """Return the router with metadata on its table and its held-out decisions."""
-    router.set_metadata(
-        data_hash=table.content_hash,
-        seen=text_fingerprints(table),
-        target={"kind": target.kind, "value": float(target.value)} if target else None,
-        judge=judge,
-    )
+    """Return the router with its provenance and the distribution of its held-out decisions."""
+    router.set_provenance(provenance)
     if router.outcome_model_ is not None:
         point = router.operating_point
         router.outcome_model_.set_drift_reference(
@@ -350,6 +357,8 @@ def _with_metadata(
 
 def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
     """Return posteriors of the rows, out of fold for the routers though not for the encoder."""
+    if router.router_.keeps_held_out_posterior:
+        return np.asarray(router.router_.cross_val_posterior())
     rows = TrainingRows(
         router.encoder_.transform(table.inputs),
         np.asarray(costs),
@@ -366,7 +375,8 @@ def _checked(
 
     The mix replaces the point if the stored router does not behave as measured.
     """
-    choice, names = router.predict(table.inputs), router.experts_
+    choice = router.predict(table.inputs, point=point)
+    names = router.experts_
     served, promised = (
         np.bincount(choice, minlength=len(names)) / len(table),
         np.clip(point.shares, 0.0, 1.0),

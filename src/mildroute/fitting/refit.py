@@ -13,7 +13,6 @@ from mildroute.fitting.result import FittedRouter
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.router import FrontierRouter
-from mildroute.routers.frontier.target import Target
 
 
 def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) -> FittedRouter:
@@ -42,8 +41,8 @@ def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) 
         table,
         encoder=clone(router.encoder_),
         router=None if template is None else clone(template),
-        target=Target.of(router),
-        judge=router.judge_,
+        target=router.target,
+        judge=None if router.provenance is None else router.provenance.judge,
         seed=seed,
         **given,
     )

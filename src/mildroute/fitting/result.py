@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from mildroute._format import as_dollars, as_score
+from mildroute.fitting.alternatives import Alternative
 from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.registry import storage_name
 from mildroute.routers.cascade.router import CascadeRouter
+from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
@@ -165,7 +167,7 @@ class FittedRouter:
             if only == point.baseline
             else f" by routing ({names[only]} alone {saving_words(point, names)})"
         )
-        reason = why_constant(self.router.router_, point, Target.of(self.router))
+        reason = why_constant(self.router.router_, point, self.router.target)
         return f"this router always picks {names[only]}: nothing is gained{alone}; {reason}"
 
     def card(self, table: CostTable) -> dict[str, Any]:
@@ -207,7 +209,8 @@ def method_of(router: TextRouter) -> str:
 
 def describe_router(router: TextRouter) -> dict[str, str]:
     """Return the origin of a router's decisions for a report, by title."""
-    judged = {} if router.judge_ is None else {"learned from scores of": router.judge_}
+    judge = None if router.provenance is None else router.provenance.judge
+    judged = {} if judge is None else {"learned from scores of": judge}
     parts = getattr(router.encoder_, "encoders_", [router.encoder_])
     return {"method": method_of(router), "encoder": " + ".join(map(_name, parts)), **judged}
 
@@ -277,6 +280,24 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
     first = min(max(round(100 * point.vertices[0].probability), 1), 99)
     one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
     return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
+
+
+def three_lines(
+    curve: CostQualityCurve,
+    names: Sequence[str],
+    alternative: tuple[Alternative, OperatingPoint],
+    point: OperatingPoint,
+    queries: int,
+) -> tuple[Line, Line, Line]:
+    """Return today's bill, the simplest alternative and the router, each with its figures."""
+    today = curve.point(curve.baseline_place, point.confidence, queries)
+    most = "" if curve.baseline is not None else ", the most expensive"
+    simple, measured = alternative
+    return (
+        Line.of("your baseline", f"all to {names[today.baseline]}{most}", today),
+        Line.of("simplest alternative", simple.words(names), measured),
+        Line.of("router", who_answers(point, names), point),
+    )
 
 
 def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:

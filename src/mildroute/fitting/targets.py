@@ -89,7 +89,7 @@ def without_looks(router: TextRouter, target: Target | None = None) -> TextRoute
         target: Target that replaces the one of the router's operating point.
     """
     plain = router.router_.without_looks()
-    target = target or Target.of(router)
+    target = target or router.target
     if target is None:
         own = point_of(router, None)
         target = Target("price weight", 0.0 if own is None else own.price_weight)

@@ -22,6 +22,7 @@ from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.fitting.provenance import Provenance
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.cascade.features import SeenAnswers
@@ -29,7 +30,7 @@ from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.folds import cut_into_folds, cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
-from mildroute.routers.frontier.target import check_price_weight
+from mildroute.routers.frontier.target import Target, check_price_weight
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.out_of_distribution import OutcomeModel
 from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
@@ -141,15 +142,11 @@ class TextRouter(BaseEstimator):
             of others are ignored.
         router_: The fitted router over vectors.
         experts_: Names of the experts, shape (p,).
-        target_: Target that selected the operating point, or `None`.
-        alternative_: The simplest alternative that meets the target, as plain values, or `None`.
+        provenance_: Training table and choices that depend on it, as plain values, or `None`.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outcome_model_: Model that predicts the results of each expert, and which inputs are out of
             distribution; or `None` for sparse vectors.
-        judge_: Name of the judge that gave the training scores, or `None` if unknown.
-        seen_: Sorted 64-bit fingerprints of the training inputs, which let an evaluation detect
-            training rows; or `None`.
 
     Example:
         >>> texts = [f"what is {n} + 2" for n in range(60)]
@@ -160,11 +157,8 @@ class TextRouter(BaseEstimator):
     """
 
     router_: Any
-    target_: dict[str, Any] | None
-    alternative_: dict[str, Any] | None = None
-    seen_: NDArray[np.int64] | None
+    provenance_: dict[str, Any] | None = None
     outcome_model_: OutcomeModel | None = None
-    judge_: str | None = None
     answer_features_: AnswerFeatures | None = None
     logprob_experts_: tuple[str, ...] = ()
 
@@ -252,9 +246,7 @@ class TextRouter(BaseEstimator):
         )
         self.n_rows_ = router.n_rows_
         self.data_hash_ = router.data_hash_
-        self.target_ = None
-        self.seen_ = None
-        self.judge_ = None
+        self.provenance_ = None
         self.outcome_model_ = None
         if not issparse(vectors):
             outcomes = router.outcome_rows or rows
@@ -292,30 +284,21 @@ class TextRouter(BaseEstimator):
             ] or None
         return features, replace(rows, answers=seen, folds=folds)
 
-    def set_metadata(
-        self,
-        *,
-        data_hash: str,
-        seen: NDArray[np.int64],
-        target: dict[str, Any] | None = None,
-        judge: str | None = None,
-    ) -> TextRouter:
-        """Store what reports and the gateway show about the training table.
-
-        Args:
-            data_hash: Hash of the table's content.
-            seen: 64-bit fingerprints of the table's inputs, shape (n,).
-            target: Target that selected the operating point: its ``kind`` and ``value``, or `None`.
-            judge: Name of the judge that gave the scores, or `None` if unknown.
-
-        Returns:
-            The router itself.
-        """
-        self.data_hash_ = data_hash
-        self.seen_ = np.sort(seen)
-        self.target_ = target
-        self.judge_ = judge
+    def set_provenance(self, provenance: Provenance) -> TextRouter:
+        """Store what reports and the gateway show about the training table; return the router."""
+        self.data_hash_ = provenance.data_hash
+        self.provenance_ = provenance.to_plain()
         return self
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Return the training table and the choices that depend on it, or `None` if unknown."""
+        return None if self.provenance_ is None else Provenance.from_plain(self.provenance_)
+
+    @property
+    def target(self) -> Target | None:
+        """Return the target that selected the operating point, or `None`."""
+        return None if self.provenance is None else self.provenance.target
 
     @property
     def experts_(self) -> NDArray[np.object_]:

@@ -221,7 +221,7 @@ _NOT_BY_NAME = {
 }
 # Names of routers in comparisons.
 _ALSO = {"ce": "CrossEntropyRouter", "linear regression": "RegressionRouter"}
-_NEEDED = ("fit", "predict", "predict_proba", "rank", "posterior_unchecked", "get_params")
+_NEEDED = ("fit", "fit_rows", "predict", "predict_proba", "rank", "posterior_unchecked")
 
 
 def router_names() -> list[str]:

@@ -50,5 +50,6 @@ if TYPE_CHECKING:
         TDEFRouter as TDEFRouter,
         WeightedCrossEntropyRouter as WeightedCrossEntropyRouter,
     )
+    from mildroute.routers.training_rows import TrainingRows as TrainingRows
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

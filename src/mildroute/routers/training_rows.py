@@ -40,7 +40,7 @@ class FoldVectors(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Checked training data; :meth:`RouterMixin.training_rows` creates it.
+    """Checked training data; :meth:`~mildroute.routers.RouterMixin.training_rows` creates it.
 
     Attributes:
         X: Vectors, shape (n, d), dense or sparse.

@@ -115,9 +115,3 @@ class Target:
             check_quality(self.value)
         if self.kind == "price weight":
             check_price_weight(self.value)
-
-    @classmethod
-    def of(cls, router: Any) -> Target | None:
-        """Return the target of a fitted router's operating point, or `None`."""
-        stored = getattr(router, "target_", None)
-        return None if stored is None else cls(stored["kind"], float(stored["value"]))
