@@ -260,7 +260,7 @@ class TextRouter(BaseEstimator):
         answers: Sequence[Sequence[str]],
         logprobs: Sequence[Any] | None,
         rows: TrainingRows,
-        router: CascadeRouter,
+        router: RouterMixin,
     ) -> tuple[AnswerFeatures, TrainingRows]:
         """Return fitted features of answers, and the rows with what a cascade sees of them."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
