@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from mildroute.exceptions import ArgumentError, CostError, ShapeError
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._linear_model import RowLoss, minimize_linear, whiten
-from mildroute.routers.base import Matrix
+from mildroute.routers.training_rows import Matrix
 
 __all__ = ["CostSensitiveClassifier"]
 
