@@ -237,7 +237,8 @@ KINDS: dict[str, Callable[..., Copies]] = {
     "no repeats": _plain,
 }
 # Kinds whose copies are judged by a judge that errs.
-_NOISY = {"an id in the text", "conversations"}
+# Kinds whose training scores come from a judge that errs; test scores do not.
+NOISY = {"an id in the text", "conversations"}
 
 
 def drawn(kind: str, task: str, rows: int, draw: int) -> tuple[CostTable, CostTable]:
@@ -249,7 +250,7 @@ def drawn(kind: str, task: str, rows: int, draw: int) -> tuple[CostTable, CostTa
     rest = np.setdiff1d(order, copies.prompts)
     fresh = rng.permutation(rest)[:MOST_TEST_ROWS]
     scores = pool.scores[copies.prompts]
-    if kind in _NOISY:
+    if kind in NOISY:
         scores = np.where(rng.random(scores.shape) < _FLIPPED, 1 - scores, scores)
     texts = [pool.texts[row] for row in fresh]
     if copies.groups is not None or copies.conversations is not None:
