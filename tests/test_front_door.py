@@ -195,7 +195,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             archive.writestr("answers.json", dumps(rows))
         (served / f"model_outputs_{name}_5shots.zip").write_bytes(buffer.getvalue())
         known[name] = (name, sha256(buffer.getvalue()).hexdigest(), 1.0)
-    monkeypatch.setattr(datasets, "_ANSWERS", known)
+    monkeypatch.setattr(datasets, "_MMLU_PRO_EXPERTS", known)
 
     class Quiet(SimpleHTTPRequestHandler):
         def __init__(self, *args: Any) -> None:
@@ -230,7 +230,7 @@ def test_answers_are_downloaded_once_and_checked(mirror: str, tmp_path: Path) ->
 def test_another_file_than_the_original_is_refused(
     mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(datasets._ANSWERS, "weak", ("weak", "0" * 64, 1.0))
+    monkeypatch.setitem(datasets._MMLU_PRO_EXPERTS, "weak", ("weak", "0" * 64, 1.0))
     with pytest.raises(TableError, match="must have the SHA-256"):
         datasets.load_mmlu_pro(tmp_path / "kept", url=mirror)
     assert not (tmp_path / "kept").exists()

@@ -1,7 +1,7 @@
-"""Real cost tables that ship with the package or download on demand.
+"""Real cost tables to try routing on.
 
-One needs only scikit-learn: handwritten digits and three classifiers with different prices. The
-other is downloaded: exam questions and four LLMs.
+One needs only scikit-learn: handwritten digits, read by three classifiers with different prices.
+The other is downloaded: exam questions, answered by four LLMs.
 """
 
 from __future__ import annotations
@@ -28,54 +28,14 @@ __all__ = ["DOLLARS_PER_1000", "digits_table", "load_mmlu_pro"]
 # The prices of the classifiers are made up; the scores are real.
 DOLLARS_PER_1000 = {"tree": 0.1, "linear": 1.0, "svm": 10.0}
 
-
-def digits_table(seed: int = 0) -> CostTable:
-    """Return 1,797 digits, each read by three classifiers that were not trained on it.
-
-    Returns:
-        A table whose inputs are the 64 gray levels as text; the group is the digit.
-    """
-    from sklearn.datasets import load_digits
-
-    images, digits = load_digits(return_X_y=True)
-    columns: dict[str, Any] = {
-        "query_id": [f"digit-{row}" for row in range(len(digits))],
-        "input": [" ".join(f"{level:g}" for level in image) for image in images],
-        "group": [f"digit {digit}" for digit in digits],
-    }
-    for name, answers in _answers(images, digits, seed).items():
-        columns[f"score:{name}"] = (answers == digits).astype(np.float64)
-        columns[f"cost:{name}"] = np.full(len(digits), DOLLARS_PER_1000[name] / 1000)
-    return CostTable.from_data(columns)
-
-
-def _answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
-    """Return each classifier's answers to rows in the folds that it was not trained on."""
-    from sklearn.linear_model import RidgeClassifier
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-    from sklearn.svm import SVC
-    from sklearn.tree import DecisionTreeClassifier
-
-    experts = {
-        "tree": DecisionTreeClassifier(max_depth=5, random_state=seed),
-        "linear": RidgeClassifier(),
-        "svm": SVC(gamma=0.001),
-    }
-    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    return {
-        name: cross_val_predict(expert, images, digits, cv=folds)
-        for name, expert in experts.items()
-    }
-
-
-# Answers of four LLMs to MMLU-Pro, as its authors published them under Apache-2.0.
+# Address of the answers to MMLU-Pro that its authors published under Apache-2.0.
 _MMLU_PRO = (
     "https://raw.githubusercontent.com/TIGER-AI-Lab/MMLU-Pro/"
     "f418b116db00b065c2aea046518d8fcf74d39872/eval_results/"
 )
-# For each expert: the name of its file, its SHA-256, and its approximate list price of mid-2024 in
-# dollars per million tokens.
-_ANSWERS: dict[str, tuple[str, str, float]] = {
+# Name of each expert's file, its SHA-256, and the approximate list price of mid-2024 in dollars per
+# million tokens.
+_MMLU_PRO_EXPERTS: dict[str, tuple[str, str, float]] = {
     "Llama-3.1-8B": (
         "Meta-Llama-3_1-8B-Instruct",
         "d5e76b2564b5baad90892c3664287a51f562a3be792a130acaec458b8560a1cf",
@@ -97,8 +57,47 @@ _ANSWERS: dict[str, tuple[str, str, float]] = {
         5.0,
     ),
 }
-_MOST_BYTES = 50_000_000
+_MAX_DOWNLOAD_BYTES = 50_000_000
 _CHARACTERS_PER_TOKEN = 4
+
+
+def digits_table(seed: int = 0) -> CostTable:
+    """Return 1,797 digits, each read by three classifiers that were not trained on it.
+
+    Returns:
+        A table whose inputs are the 64 gray levels as text; the group is the digit.
+    """
+    from sklearn.datasets import load_digits
+
+    images, digits = load_digits(return_X_y=True)
+    columns: dict[str, Any] = {
+        "query_id": [f"digit-{row}" for row in range(len(digits))],
+        "input": [" ".join(f"{level:g}" for level in image) for image in images],
+        "group": [f"digit {digit}" for digit in digits],
+    }
+    for name, answers in _cross_validated_answers(images, digits, seed).items():
+        columns[f"score:{name}"] = (answers == digits).astype(np.float64)
+        columns[f"cost:{name}"] = np.full(len(digits), DOLLARS_PER_1000[name] / 1000)
+    return CostTable.from_data(columns)
+
+
+def _cross_validated_answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
+    """Return each classifier's answers to rows in the folds that it was not trained on."""
+    from sklearn.linear_model import RidgeClassifier
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.svm import SVC
+    from sklearn.tree import DecisionTreeClassifier
+
+    experts = {
+        "tree": DecisionTreeClassifier(max_depth=5, random_state=seed),
+        "linear": RidgeClassifier(),
+        "svm": SVC(gamma=0.001),
+    }
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    return {
+        name: cross_val_predict(expert, images, digits, cv=folds)
+        for name, expert in experts.items()
+    }
 
 
 def load_mmlu_pro(
@@ -127,35 +126,40 @@ def load_mmlu_pro(
         mildroute.exceptions.TableError: ...
     """
     cache = Path(folder) if folder is not None else cache_folder("datasets") / "mmlu_pro"
-    columns: dict[str, dict[str, Any]] = {}
     questions: dict[str, dict[str, Any]] = {}
-    for number, (name, (file, digest, price)) in enumerate(_ANSWERS.items()):
+    scores: dict[str, dict[str, float]] = {}
+    dollars: dict[str, dict[str, float]] = {}
+    for number, (name, (file, digest, price)) in enumerate(_MMLU_PRO_EXPERTS.items()):
         if progress is not None:
-            progress(number, len(_ANSWERS), name)
-        rows = _answers_in(_downloaded(cache, f"model_outputs_{file}_5shots.zip", url, digest))
-        found = {}
-        for row in rows:
-            key, text = str(row["question_id"]), _question(row)
+            progress(number, len(_MMLU_PRO_EXPERTS), name)
+        archive = _download(cache, f"model_outputs_{file}_5shots.zip", url, digest)
+        scores[name] = {}
+        dollars[name] = {}
+        for row in _read_zipped_rows(archive):
+            key = str(row["question_id"])
+            question = _format_question(row)
             answer = row.get("generated_text") or row.get("model_outputs") or ""
-            tokens = (len(text) + len(answer)) / _CHARACTERS_PER_TOKEN
-            found[key] = (float(row["pred"] == row["answer"]), tokens * price / 1e6)
-            questions.setdefault(key, {"input": text, "group": row["category"]})
-        columns[name] = found
-    ids = sorted(set.intersection(*(set(found) for found in columns.values())), key=int)
+            tokens = (len(question) + len(answer)) / _CHARACTERS_PER_TOKEN
+            scores[name][key] = float(row["pred"] == row["answer"])
+            dollars[name][key] = tokens * price / 1e6
+            questions.setdefault(key, {"input": question, "group": row["category"]})
+    # Questions that all experts have answered.
+    ids = sorted(set.intersection(*map(set, scores.values())), key=int)
     table: dict[str, Any] = {"query_id": ids}
-    table |= {name: [questions[key][name] for key in ids] for name in ("input", "group")}
-    for name, found in columns.items():
-        table[f"score:{name}"] = [found[key][0] for key in ids]
-        table[f"cost:{name}"] = [found[key][1] for key in ids]
+    for column in ("input", "group"):
+        table[column] = [questions[key][column] for key in ids]
+    for name in scores:
+        table[f"score:{name}"] = [scores[name][key] for key in ids]
+        table[f"cost:{name}"] = [dollars[name][key] for key in ids]
     return CostTable.from_data(table)
 
 
-def _question(row: dict[str, Any]) -> str:
+def _format_question(row: dict[str, Any]) -> str:
     options = "\n".join(f"{chr(65 + index)}. {text}" for index, text in enumerate(row["options"]))
     return f"{row['question']}\n{options}"
 
 
-def _downloaded(folder: Path, name: str, url: str, digest: str) -> bytes:
+def _download(folder: Path, name: str, url: str, digest: str) -> bytes:
     """Return the bytes of a file, from the folder or the network, after checking their digest."""
     path = folder / name
     if path.exists() and hashlib.sha256(data := path.read_bytes()).hexdigest() == digest:
@@ -163,7 +167,7 @@ def _downloaded(folder: Path, name: str, url: str, digest: str) -> bytes:
     try:
         # Any scheme is fine: the digest decides what is accepted.
         with urlopen(url + name, timeout=60) as response:  # noqa: S310  # nosec B310
-            data = bytes(response.read(_MOST_BYTES))
+            data = bytes(response.read(_MAX_DOWNLOAD_BYTES))
     except (URLError, OSError, ValueError) as error:
         raise TableError(
             f"{url + name} could not be downloaded: {error}; try again, or put the file into"
@@ -180,8 +184,8 @@ def _downloaded(folder: Path, name: str, url: str, digest: str) -> bytes:
     return data
 
 
-def _answers_in(data: bytes) -> list[dict[str, Any]]:
+def _read_zipped_rows(data: bytes) -> list[dict[str, Any]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        (name,) = [each for each in archive.namelist() if each.endswith(".json")]
+        (name,) = [member for member in archive.namelist() if member.endswith(".json")]
         rows: list[dict[str, Any]] = json.loads(archive.read(name))
     return rows

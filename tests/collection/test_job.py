@@ -6,13 +6,13 @@ import itertools
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from mildroute.collection.entries import CallStarted
 from mildroute.collection.job import CollectionJob, CollectionPlan, collect
 from mildroute.collection.queries import open_queries
-from mildroute.collection.store import AnswerStore, CallStarted
+from mildroute.collection.store import AnswerStore
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Query
@@ -397,49 +397,6 @@ def test_each_query_may_have_a_judge_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_files_are_read_as_text(tmp_path: Path) -> None:
-    (tmp_path / "queries.csv").write_text(
-        'id,input,answer,ann\n01,7,007,007\n02,"two\nlines",0.50,\n03,true,NA,1e5\n'
-    )
-    read = list(open_queries(tmp_path / "queries.csv"))
-    assert [(query.query_id, query.input, query.reference) for query in read] == [
-        ("01", "7", "007"),
-        ("02", "two\nlines", "0.50"),
-        ("03", "true", "NA"),
-    ]
-    assert [query.fields["ann"] for query in read] == ["007", None, "1e5"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("queries.csv", "id;input;answer\n01;2,5 or 3?;2,5\n02;why;\n".encode("utf-8-sig")),
-        ("queries.tsv", b"id\tinput\tanswer\n01\t2,5 or 3?\t2,5\n02\twhy\t\n"),
-        ("queries.csv", "sep=;\nid;input;answer\n01;2,5 or 3?;2,5\n02;why;\n".encode("utf-16")),
-    ],
-)
-def test_spreadsheets_as_they_are_exported(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    read = list(open_queries(tmp_path / name))
-    assert [(query.query_id, query.input, query.reference) for query in read] == [
-        ("01", "2,5 or 3?", "2,5"),
-        ("02", "why", None),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    {
-        "input,input\na,b\n": r"column names must be unique, got 'input' twice; rename or drop",
-        "query_id,input\n": r"queries\.csv must have at least one query, got none",
-    }.items(),
-)
-def test_queries_that_are_not_plain_are_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "queries.csv").write_text(text)
-    with pytest.raises(TableError, match=sentence):
-        open_queries(tmp_path / "queries.csv")
-
-
 def test_log_probabilities_stand_beside_answers_if_any_are_told(tmp_path: Path) -> None:
     tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
     run(tmp_path, [tells, Counting("b")], answers=True)
@@ -449,17 +406,3 @@ def test_log_probabilities_stand_beside_answers_if_any_are_told(tmp_path: Path) 
     assert set(table.logprobs("a")) == {-0.5}  # type: ignore[arg-type]
     run(tmp_path, [tells, Counting("b")])
     assert "logprob:a" not in pq.read_schema(tmp_path / "costs" / "costs.parquet").names
-
-
-def test_a_store_without_log_probabilities_is_resumed(tmp_path: Path) -> None:
-    """Those that were not asked for are unknown, and are not asked for again."""
-    run(tmp_path, [Counting("a"), Counting("b")], queries=write_queries(tmp_path, 10))
-    for path in (tmp_path / "costs" / "_collected" / "answers").glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop_columns("logprob"), path)
-    tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
-    queries = write_queries(tmp_path, 12)
-    run(tmp_path, [tells, Counting("b")], queries=queries, answers=True)
-    assert set(tells.asked) == {"q10", "q11"}
-    found = CostTable.read(tmp_path / "costs", answers=True).logprobs("a")
-    assert found is not None
-    np.testing.assert_array_equal(found, [np.nan] * 10 + [-0.5] * 2)

@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
-from mildroute.collection.store import AnswerStore, CallStarted, Judged
+from mildroute.collection.entries import CallStarted, Judged
+from mildroute.collection.store import AnswerStore
 from tests.experts.hostile_server import Behavior, Call, HostileServer, disconnects, says
 
 FILE = """
@@ -112,15 +113,6 @@ def test_a_verdict_that_a_kill_has_lost_counts_one_attempt(tmp_path: Path) -> No
         archive.add(Judged("ann", "1", "r", *judge, 1.0, "", 2.0, 0.5))
     with AnswerStore(tmp_path) as archive:
         assert archive.spending() == (2.0, 4.5, 2)
-
-
-def test_verdicts_of_a_store_from_before_are_counted(tmp_path: Path) -> None:
-    with AnswerStore(tmp_path) as archive:
-        archive.add(Judged("ann", "1", "r", "grader", "1", 1.0, "", 2.0))
-    for path in (tmp_path / "verdicts").glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop_columns("unconfirmed_cost"), path)
-    with AnswerStore(tmp_path) as archive:
-        assert archive.spending() == (2.0, 0.0, 0)
 
 
 def test_a_cap_needs_a_bound_on_verdicts(tmp_path: Path) -> None:

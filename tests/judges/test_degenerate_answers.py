@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from mildroute.collection.runner import _SHORT, Budget, CollectionRun, run_all
-from mildroute.collection.store import Entry, StoredState
+from mildroute.collection.budget import Budget
+from mildroute.collection.calls import SHORT_ANSWER
+from mildroute.collection.entries import Entry
+from mildroute.collection.run import CollectionRun
+from mildroute.collection.runner import run_all
+from mildroute.collection.store import StoredState
 from mildroute.experts.base import Answer, Query
 from mildroute.judges import unit_tests
 from mildroute.judges._sandbox import Outcome
@@ -160,7 +164,7 @@ def test_a_collection_goes_on_while_a_degenerate_answer_is_judged(
 @pytest.mark.parametrize("name", ["exact", "choice", "numeric", "label"])
 def test_a_collection_reads_short_answers_at_once_and_goes_on(name: str) -> None:
     for pattern in PATTERNS:
-        text = answer(pattern, "plain", _SHORT)
+        text = answer(pattern, "plain", SHORT_ANSWER)
         judge, query = judged(name, text)
         assert isinstance(judge, ReadingJudge)
 
@@ -180,7 +184,7 @@ def test_a_collection_reads_only_long_answers_in_a_thread() -> None:
             threads.append(threading.current_thread())
             return super().score(query, text)
 
-    for length in (_SHORT, _SHORT + 1):
+    for length in (SHORT_ANSWER, SHORT_ANSWER + 1):
         query = Query("q", "Where?", reference="Paris")
         state = StoredState(("scripted",))
         expert = Scripted([Answer("a" * length)])

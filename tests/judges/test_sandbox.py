@@ -174,7 +174,7 @@ for number in range(20):
     ],
 )
 def test_what_code_uses_is_limited(code: str, reason: str) -> None:
-    found = verdict(UnitTestJudge(cpu_seconds=2), QUERY, f"{code}\n{RIGHT}")
+    found = verdict(UnitTestJudge(cpu_seconds=1), QUERY, f"{code}\n{RIGHT}")
     assert found.score == 0.0
     assert reason in found.reason
 

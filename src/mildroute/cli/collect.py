@@ -15,13 +15,9 @@ from mildroute.cli._options import AsJson
 from mildroute.cli._output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from mildroute.collection.job import (
-        CollectionEstimate,
-        CollectionJob,
-        CollectionPlan,
-        CollectionResult,
-    )
-    from mildroute.collection.runner import ExpertProgress
+    from mildroute.collection.estimate import CollectionEstimate
+    from mildroute.collection.job import CollectionJob, CollectionPlan, CollectionResult
+    from mildroute.collection.progress import ExpertProgress
     from mildroute.experts.config import ExpertFile
 
 __all__ = ["collect_costs"]
@@ -310,7 +306,7 @@ def _table(tallies: Sequence[ExpertProgress]) -> Any:
 
 def _tally_row(each: ExpertProgress) -> list[str]:
     scored = each.done - each.errors
-    left = "" if each.seconds_left is None else duration(each.seconds_left)
+    left = "" if each.seconds_remaining is None else duration(each.seconds_remaining)
     return [
         each.expert,
         f"{each.known + each.done:,}/{each.total:,}",
@@ -318,7 +314,7 @@ def _tally_row(each: ExpertProgress) -> list[str]:
         f"{each.score / scored:.3f}" if scored else "",
         f"{each.rate:,.1f}",
         f"{each.dollars:.4g}",
-        f"{each.left:,}",
+        f"{each.remaining:,}",
         left if each.state == "calling" else each.state,
     ]
 

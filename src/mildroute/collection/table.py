@@ -1,19 +1,23 @@
-"""From what was collected to a cost table."""
+"""The cost table of a collection, written from its store."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write
-from mildroute.collection.queries import QueryFile, query_digest, sample_experts
-from mildroute.collection.store import ANSWERS, VERDICTS, AnswerStore, cell_reasons
+from mildroute.collection.assignment import sample_experts
+from mildroute.collection.entries import ANSWERS, VERDICTS
+from mildroute.collection.queries import QueryFile, query_digest
+from mildroute.collection.reasons import cell_reasons
+from mildroute.collection.store import AnswerStore
 from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.validation import COLLECTED
 from mildroute.experts.base import Expert, Query
@@ -23,24 +27,41 @@ __all__ = ["TABLE", "Gaps", "write_costs"]
 
 
 TABLE = "costs.parquet"
-_KEPT = ("group", "split", "time")
-# Columns of an expert; tokens only where all of them were counted.
-_KINDS = ("score", "cost", "latency", "intokens", "outtokens")
-# Columns of an expert that are written on request.
-_ANSWER, _LOGPROB = "answer", "logprob"
-_RUN = 8192
+
+# Columns of the queries that are copied to the table.
+_COPIED = ("group", "split", "time")
+# Columns of each expert.
+_KINDS = ("score", "cost", "latency")
+# Columns of each expert that are written only if all tokens were counted.
+_TOKEN_KINDS = ("intokens", "outtokens")
+# Columns of each expert that are written on request.
+_ANSWER = "answer"
+_LOGPROB = "logprob"
+# The columns of answers in the store, and the kind of column that each becomes.
+_ENTRY_COLUMNS = {
+    "dollars": "cost",
+    "latency": "latency",
+    "tokens_in": "intokens",
+    "tokens_out": "outtokens",
+}
+_ENTRY_TEXT_COLUMNS = {"text": _ANSWER, "logprob": _LOGPROB}
+_TYPES = {"intokens": pa.int64(), "outtokens": pa.int64(), _ANSWER: pa.string()}
+_BATCH_ROWS = 8192
+
+# The values of cells by kind of column; the keys are expert and digest of the query.
+_Cells: TypeAlias = dict[tuple[str, str], dict[str, Any]]
 
 
 @dataclass
 class Gaps:
-    """Cells without a score, and queries that are complete.
+    """Counts of cells without a score, and of complete queries.
 
     Args:
-        empty: Cells that were wanted: no answer, no verdict, or not called yet.
-        unwanted: Cells of experts that were not to get that query.
-        complete: Queries without a cell of the first kind.
+        empty: Assigned cells: no answer, no verdict, or not called yet.
+        unwanted: Cells of experts that did not get the query.
+        complete: Queries without an empty assigned cell.
         left_out: Queries that the cap left incomplete, which are not in the table.
-        left_out_cells: Cells of the first kind in those queries.
+        left_out_cells: Empty assigned cells of those queries.
     """
 
     empty: int = 0
@@ -52,7 +73,7 @@ class Gaps:
 
 def write_costs(
     folder: Path,
-    archive: AnswerStore,
+    store: AnswerStore,
     queries: QueryFile,
     experts: Sequence[Expert],
     judge: Judge,
@@ -62,145 +83,139 @@ def write_costs(
     answers: bool = False,
     stopped: Collection[str] = (),
 ) -> Gaps:
-    """Write the table of the experts, scored by the judge, each in its present version.
+    """Write the table of experts in their present versions, scored by a judge.
 
-    Cells without a verdict are empty: the reader of the table says how to count them. A query for
-    which an expert was not called because the cap stopped it is left out, so that the cell
-    does not count as a failure.
+    Cells without a verdict are empty; the reader of the table decides how to count them. A query is
+    left out if an expert was not called because the cap stopped it, so that the cell does not count
+    as a failure.
 
     Args:
-        folder: Where; the file is replaced as a whole.
-        archive: What was collected.
+        folder: Folder of the table, whose file is replaced as a whole.
+        store: The stored answers and verdicts.
         queries: The rows of the table, in this order.
-        experts: Its columns.
-        judge: Whose scores.
-        prices: List prices to keep beside the table, or none.
-        experts_per_query: How many experts each query is given to, or none for all; the table says
-            so.
-        answers: Whether the texts of the answers are written, too, as a cascade needs them, and
-            their log-probabilities where they are known.
+        experts: The experts.
+        judge: The judge.
+        prices: List prices to store with the table, or None.
+        experts_per_query: Number of experts that get each query; None means all. The table records
+            it.
+        answers: Whether to write the texts of the answers, which a cascade needs, and their
+            log-probabilities if they are known.
         stopped: Names of experts that the cap stopped.
     """
-    found = _cells(archive, experts, judge, answers=answers)
-    kinds = _KINDS if all(None not in cell[:5] for cell in found.values()) else _KINDS[:3]
-    kinds = (*kinds, _ANSWER, _LOGPROB) if answers else kinds
-    told = {name for (name, _), cell in found.items() if cell[6] is not None}
-    schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts, told)
-    schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
-    wanted = sample_experts([expert.name for expert in experts], experts_per_query)
+    cells = _scored_cells(store, experts, judge, answers=answers)
+    kinds = [*_KINDS]
+    if all(
+        None not in (cell[kind] for kind in (*_KINDS, *_TOKEN_KINDS)) for cell in cells.values()
+    ):
+        kinds += _TOKEN_KINDS
+    if answers:
+        kinds.append(_ANSWER)
+    experts_with_logprobs = {
+        name for (name, _), cell in cells.items() if answers and cell[_LOGPROB] is not None
+    }
+    columns = [name for name in _COPIED if name in queries.others]
+    schema = _make_schema(columns, kinds, experts, experts_with_logprobs)
+    schema = schema.with_metadata(_make_metadata(experts, judge, prices, experts_per_query))
+    is_assigned = sample_experts([expert.name for expert in experts], experts_per_query)
     versions = {expert.name: expert.version for expert in experts}
-    called = {*found, *cell_reasons(archive, versions, (judge.name, judge.version))}
+    called = {*cells, *cell_reasons(store, versions, (judge.name, judge.version))}
     gaps = Gaps()
     with (
         atomic_write(folder / TABLE) as beside,
         pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer,
     ):
-        for run in _runs(queries):
+        for batch in _batches(queries):
             rows = []
-            for query in run:
+            for query in batch:
                 digest = query_digest(query)
-                holes = [name for name in versions if (name, digest) not in found]
-                empty = [name for name in holes if wanted(name, query.query_id)]
+                unscored = [name for name in versions if (name, digest) not in cells]
+                empty = [name for name in unscored if is_assigned(name, query.query_id)]
                 gaps.empty += len(empty)
-                gaps.unwanted += len(holes) - len(empty)
+                gaps.unwanted += len(unscored) - len(empty)
                 gaps.complete += not empty
                 if any(name in stopped and (name, digest) not in called for name in empty):
                     gaps.left_out += 1
                     gaps.left_out_cells += len(empty)
                 else:
-                    rows.append(_row(query, digest, experts, found))
-            # Columns that the schema does not have are left out.
+                    rows.append(_make_row(query, digest, experts, cells))
+            # Values without a column in the schema are left out.
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return gaps
 
 
-def _cells(
-    archive: AnswerStore, experts: Sequence[Expert], judge: Judge, *, answers: bool
-) -> dict[tuple[str, str], list[Any]]:
-    """Score, dollars, latency, tokens, text and log-probability by expert and digest of the query.
+def _scored_cells(
+    store: AnswerStore, experts: Sequence[Expert], judge: Judge, *, answers: bool
+) -> _Cells:
+    """Return the values of all cells with a score.
 
-    The last answer counts, its dollars alone.
+    The last answer counts, with its dollars alone.
     """
     versions = {expert.name: expert.version for expert in experts}
-    who = (judge.name, judge.version)
-    cells: dict[tuple[str, str], list[Any]] = {}
-    for row in archive.entries(VERDICTS):
-        is_wanted = (
+    judge_key = (judge.name, judge.version)
+    cells: _Cells = {}
+    for row in store.entries(VERDICTS):
+        is_current = (
             versions.get(row["expert"]) == row["version"]
-            and (row["judge"], row["judge_version"]) == who
+            and (row["judge"], row["judge_version"]) == judge_key
         )
-        if is_wanted and row["score"] is not None:
-            cells[row["expert"], row["query"]] = [row["score"], *[None] * 6]
-    for row in archive.entries(
-        ANSWERS,
-        [
-            "expert",
-            "version",
-            "query",
-            "error",
-            "dollars",
-            "latency",
-            "tokens_in",
-            "tokens_out",
-            *(["text", "logprob"] if answers else []),
-        ],
-    ):
+        if is_current and row["score"] is not None:
+            unset = dict.fromkeys((*_KINDS, *_TOKEN_KINDS, _ANSWER, _LOGPROB))
+            cells[row["expert"], row["query"]] = {**unset, "score": row["score"]}
+    columns = ["expert", "version", "query", "error", *_ENTRY_COLUMNS]
+    if answers:
+        columns += _ENTRY_TEXT_COLUMNS
+    for row in store.entries(ANSWERS, columns):
         cell = cells.get((row["expert"], row["query"]))
         if cell is not None and versions.get(row["expert"]) == row["version"] and not row["error"]:
-            cell[1:5] = [row["dollars"], row["latency"], row["tokens_in"], row["tokens_out"]]
-            cell[5:] = [row.get("text"), row.get("logprob")]
+            for column, kind in (_ENTRY_COLUMNS | _ENTRY_TEXT_COLUMNS).items():
+                cell[kind] = row.get(column)
     return cells
 
 
-def _schema(
-    kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert], told: set[str]
+def _make_schema(
+    columns: Sequence[str],
+    kinds: Sequence[str],
+    experts: Sequence[Expert],
+    experts_with_logprobs: Collection[str],
 ) -> pa.Schema:
-    """Columns of the table; log-probabilities only of experts that told any."""
-    texts = dict.fromkeys(("query_id", "input", *kept), pa.string())
-    types = {"intokens": pa.int64(), "outtokens": pa.int64(), _ANSWER: pa.string()}
-    numbers = {
-        f"{kind}:{expert.name}": types.get(kind, pa.float64())
-        for expert in experts
-        for kind in kinds
-        if kind != _LOGPROB or expert.name in told
-    }
-    return pa.schema({**texts, **numbers})
+    types = dict.fromkeys(("query_id", "input", *columns), pa.string())
+    for expert in experts:
+        for kind in kinds:
+            types[f"{kind}:{expert.name}"] = _TYPES.get(kind, pa.float64())
+        if expert.name in experts_with_logprobs:
+            types[f"{_LOGPROB}:{expert.name}"] = pa.float64()
+    return pa.schema(types)
 
 
-def _about(
-    experts: Sequence[Expert], judge: Judge, prices: PriceList | None, per_query: int | None
+def _make_metadata(
+    experts: Sequence[Expert],
+    judge: Judge,
+    prices: PriceList | None,
+    experts_per_query: int | None,
 ) -> dict[bytes, bytes]:
-    about: dict[str, Any] = {
+    collected: dict[str, Any] = {
         "judge": [judge.name, judge.version],
         "experts": {expert.name: expert.version for expert in experts},
     }
-    if per_query is not None and per_query < len(experts):
-        about["experts_per_query"] = per_query
-    return {**metadata_of(prices), COLLECTED: json.dumps(about, sort_keys=True).encode()}
+    if experts_per_query is not None and experts_per_query < len(experts):
+        collected["experts_per_query"] = experts_per_query
+    return {**metadata_of(prices), COLLECTED: json.dumps(collected, sort_keys=True).encode()}
 
 
-def _row(
-    query: Query, digest: str, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]
+def _make_row(
+    query: Query, digest: str, experts: Sequence[Expert], cells: _Cells
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"query_id": query.query_id, "input": query.input}
-    row |= {
-        name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT
-    }
+    for name in _COPIED:
+        value = query.fields.get(name)
+        row[name] = None if value is None else str(value)
     for expert in experts:
-        values = cells.get((expert.name, digest), [None] * 7)
-        row |= {
-            f"{kind}:{expert.name}": value
-            for kind, value in zip((*_KINDS, _ANSWER, _LOGPROB), values, strict=True)
-        }
+        for kind, value in cells.get((expert.name, digest), {}).items():
+            row[f"{kind}:{expert.name}"] = value
     return row
 
 
-def _runs(queries: Iterable[Query]) -> Iterator[list[Query]]:
-    run: list[Query] = []
-    for query in queries:
-        run.append(query)
-        if len(run) == _RUN:
-            yield run
-            run = []
-    if run:
-        yield run
+def _batches(queries: Iterable[Query]) -> Iterator[list[Query]]:
+    iterator = iter(queries)
+    while batch := list(islice(iterator, _BATCH_ROWS)):
+        yield batch

@@ -16,7 +16,6 @@ import pytest
 
 import mildroute
 from mildroute.collection.job import CollectionInterrupted, CollectionResult
-from mildroute.collection.queries import open_queries
 from mildroute.collection.store import AnswerStore
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Query
@@ -61,13 +60,6 @@ def test_experts_and_judges_may_be_a_file_and_a_name(tmp_path: Path) -> None:
     found = mildroute.collect(rows, tmp_path / "experts.yaml", "numeric", tmp_path / "costs")
     assert found is not None
     assert found.tallies[0].score == 1.0
-
-
-def test_the_rows_of_the_caller_are_left_as_they_are() -> None:
-    rows = [dict(row) for row in ROWS]
-    queries = open_queries(rows)
-    assert [query.fields for query in queries] == [{"topic": "sums"}] * 20
-    assert rows == ROWS
 
 
 @pytest.mark.parametrize(
