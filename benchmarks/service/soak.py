@@ -47,7 +47,6 @@ class Sample:
     memory: float
     descriptors: float
     threads: float
-    tasks: float
     in_flight: float
 
 
@@ -60,7 +59,7 @@ class Outcome:
     failed: list[Told]
     samples: list[Sample] = field(default_factory=list)
     descriptors_left: float = 0.0
-    tasks_left: float = 0.0
+    requests_left: float = 0.0
     lines: int = 0
     # Of each key: as clients saw it, as the log has it, as metrics have it.
     bills: dict[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -103,7 +102,7 @@ def soak(folder: Path, seconds: float, every: float, peak_seconds: float) -> Out
         samples = list(sampled(ours, seconds, every))
         failed, totals = traffic.finish()
         found = Outcome(peak, totals, failed, samples)
-        found.descriptors_left, found.tasks_left = left_over(ours, before, lines_before)
+        found.descriptors_left, found.requests_left = left_over(ours, before, lines_before)
         in_log, in_metrics = charged(folder / "log"), charged_in_metrics(ours.gateway.metrics())
         for key in ours.keys:
             seen = math.fsum(cost_of(each, key) for each in (first, totals))
@@ -117,21 +116,20 @@ def look(ours: House) -> Sample:
     page, system = ours.gateway.metrics(), ours.gateway.resources()
     return Sample(
         time.monotonic(),
-        tasks=figure(page, "mildroute_tasks"),
         in_flight=figure(page, "mildroute_in_flight"),
         **system,
     )
 
 
 def left_over(ours: House, before: Sample, lines: int) -> tuple[float, float]:
-    """File descriptors and tasks beyond those before, once the last clients have gone."""
+    """File descriptors and requests in flight beyond those before, once all clients have gone."""
     until = time.monotonic() + 10
     while True:
         now = look(ours)
         descriptors = now.descriptors - before.descriptors - (lines_of(ours) - lines)
-        tasks = now.tasks - before.tasks
-        if (descriptors <= 0 and tasks <= 0) or time.monotonic() > until:
-            return descriptors, tasks
+        requests = now.in_flight - before.in_flight
+        if (descriptors <= 0 and requests <= 0) or time.monotonic() > until:
+            return descriptors, requests
         time.sleep(0.1)
 
 
@@ -223,10 +221,10 @@ def rows_of(found: Outcome) -> Iterable[Row]:
         f"without connections kept to experts; at most {highest:.0f} under load",
     )
     yield at_most(
-        "tasks left over",
-        found.tasks_left,
+        "requests in flight left over",
+        found.requests_left,
         0,
-        f"at most {max(sample.tasks for sample in settled):.0f} under load",
+        f"at most {max(sample.in_flight for sample in settled):.0f} under load",
     )
     threads = [sample.threads for sample in settled]
     yield at_most(

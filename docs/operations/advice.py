@@ -127,8 +127,8 @@ ADVICE = {
                 " they know to the store: [store outage](fleet.md#store-outage)."
             ),
         ),
-        "`sum by (operation) (rate(mildroute_store_errors_total[5m]))` shows whether it has been"
-        " failing for longer.",
+        "`avg_over_time(mildroute_store_available[1d])` shows whether it has been failing for"
+        " longer.",
     ),
     "MildrouteLimitsUnavailable": Advice(
         "For five minutes requests have been rejected with 503, `limits_unavailable`: the store of"
@@ -297,23 +297,6 @@ ADVICE = {
         ),
         "Write a new router into a separate folder next to the old one, then rename it: a reload in"
         " the middle of a copy is rejected, too.",
-    ),
-    "MildrouteLoopBlocked": Advice(
-        "One in a hundred wake-ups of the event loop is more than a quarter of a second late. All"
-        " requests of this process wait for it, streams stutter, and timeouts fire early.",
-        (
-            (
-                "Check whether it lacks processor time: `rate(process_cpu_seconds_total[5m])` near"
-                " 1, or a throttled container. Add replicas, or raise the container's limit."
-            ),
-            (
-                "Check whether bodies are large:"
-                ' `rate(mildroute_body_bytes_total{direction="in"}[5m])`. Lower'
-                " `limits.max_body_bytes` if no client needs that much."
-            ),
-            "Check whether the disk of the decision log hangs: the event loop writes each line.",
-        ),
-        "[Capacity](capacity.md) says how many requests a process can handle.",
     ),
     "MildrouteNoSaving": Advice(
         "Over the last day the answers cost more than the baseline expert would have charged for"

@@ -46,18 +46,11 @@ LABELS = {
         " status of an error that was passed on, or `cancelled` if the client disconnected"
     ),
     "expert": "Name in `experts.yaml`; `none` if no expert could take a request",
-    "gen_ai_operation_name": "`chat` (also for responses), `text_completion` or `embeddings`",
-    "gen_ai_provider_name": (
-        "OpenTelemetry's name for the provider, from the expert's host; `openai` for any other"
-        " server with that API"
-    ),
-    "gen_ai_request_model": "`model` of the expert in `experts.yaml`",
-    "gen_ai_token_type": "`input` or `output`",
-    "key": "Name of the client's key; `other` beyond 200 names",
+    "key": "Name of the client's key",
+    "known": "`yes`, or `no` if the decision is too old or of another gateway",
     "kind": "`router`, `experts` or `keys`",
     "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
-    "operation": ("`reserve` (requests wait for it), `settle` or `report` (in the background)"),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings`, `messages` or `route`",
     "reason": (
         "[Routing reason](codes.md#routing-reasons); for fallbacks and cut streams the"
@@ -68,10 +61,6 @@ LABELS = {
         "`full` if all experts have scores, `partial` if some have, `failed` if none has,"
         " `no_budget` if the daily budget did not cover it, `dropped` if the queue was full"
     ),
-    "server_address": "Host of the expert",
-    "server_port": "Port of the expert",
-    "source": "`training`, `first decisions`, or `learning` while these are being gathered",
-    "state": "`idle` or `active`",
     "status": "HTTP status that the client received; `499` if it disconnected first",
     "version": "Version of mildroute",
 }
@@ -90,25 +79,12 @@ Each request is counted once: in `mildroute_requests_total` if it reached a deci
 rejected before: a missing key (401), a limit of a key (429), an unknown model or path (404), an \
 unreadable body (400, 408, 413),
 more requests at once than `limits.max_in_flight` (503), a limit that cannot be checked because \
-the store is away (503, `limits_unavailable`). Neither counts a client \
-that is rejected for headers that are too long
-(431) or do not arrive (408), or that disconnects while it sends.
-
-Calls to experts use the names of OpenTelemetry's \
-[conventions for generative AI](https://github.com/open-telemetry/semantic-conventions-genai), \
-`gen_ai_client_...`, so dashboards made for them
-work here, too. A request with three attempts is one request and three calls. These metrics count \
-tokens only if the expert has reported them;
-`mildroute_tokens_total` has estimates for the others.
-
-A scraper that requests `application/openmetrics-text`, as Prometheus does, gets OpenMetrics with \
-exemplars: with `--traces`, buckets of
-durations and tokens name the trace of their latest request. Prometheus stores exemplars with \
-`--enable-feature=exemplar-storage`.
+the store is unreachable (503, `limits_unavailable`). Neither counts a client that disconnects \
+while it sends. A request with three attempts is one request and three attempts.
 
 If the operating system provides them, the usual process metrics are exported as well: \
 `process_resident_memory_bytes`, `process_cpu_seconds_total`,
-`process_open_fds` and so on."""
+`process_open_fds` and so on. With `--workers` they are not."""
 CODES = """# Reasons and error codes
 
 The words that a gateway uses in headers, in the decision log, in metrics and in errors."""
@@ -121,7 +97,7 @@ to do at three in the morning, and what can wait. `critical` is worth waking an 
 
 Some requests are rejected before a decision. Two of these cases raise an alert: the gateway is \
 full, or limits cannot be checked because the
-store is away (`limits_unavailable`). The other cases, such as wrong keys and keys over \
+store is unreachable (`limits_unavailable`). The other cases, such as wrong keys and keys over \
 their limit, are for the client to fix; `mildroute_rejected_total` [counts them](metrics.md)."""
 
 
@@ -241,33 +217,21 @@ def _metrics() -> list[Any]:
         *("small", (), 200, 1, 1, 0.0, 0.0, 0.0, 0.0, 0.0),
         shadow="small",
     )
-    metrics.record_request(record, added=0.001)
+    metrics.record_request(record)
+    metrics.record_attempt("small", "timeout")
     metrics.record_fallback("small", "timeout")
+    metrics.record_cut("small", "timeout")
     metrics.record_exploration(0.01)
     metrics.record_sample("full")
     metrics.record_sampled_call("small", 0.01)
+    metrics.record_feedback(is_known=True)
     metrics.record_rejection(503, "overloaded")
     metrics.watch(
         circuits=lambda: {"small": "open"},
         lost=lambda: {"decisions": 1},
-        experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
-        store=lambda: True,
-        sampling=lambda: (1.0, 0.0, 0.0),
     )
-    metrics.record_batch(4)
-    metrics.record_store_call("lend", 0.001, is_failed=False)
-    target = ("chat", "openai", "gpt-x", "api.openai.com", "443")
-    metrics.record_call(target, 1.0, "timeout", tokens=(1, 1), first_chunk=0.1)
-    metrics.record_cut("small", "timeout")
-    metrics.record_bytes("chat/completions", 1, 1)
-    metrics.record_connect("small", 0.01)
-    metrics.record_wait("small", 0.01)
-    return [
-        metric
-        for metric in metrics.registry.collect()
-        if metric.name.startswith(("mildroute_", "gen_ai_"))
-    ]
+    return [metric for metric in metrics.registry.collect() if metric.name.startswith("mildroute_")]
 
 
 def _labels(metric: Any) -> list[str]:

@@ -76,7 +76,6 @@ def test_the_admin_port_has_metrics_and_reloads_and_ends_last(
                 "/",
                 "/ui/{name}",
                 "/status",
-                "/status/report",
                 "/v1/route",
                 "/v1/chat/completions",
             }

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from mildroute import TextRouter
 from mildroute.gateway.config import GatewayConfig
@@ -193,14 +194,13 @@ class Collector(ThreadingHTTPServer):
 
         class Receiver(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                for resource in body["resourceSpans"]:
-                    for scope in resource["scopeSpans"]:
-                        names.extend(span["name"] for span in scope["spans"])
+                body = self.rfile.read(int(self.headers["content-length"]))
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    for scope in resource.scope_spans:
+                        names.extend(span.name for span in scope.spans)
                 self.send_response(200)
-                self.send_header("content-length", "2")
+                self.send_header("content-length", "0")
                 self.end_headers()
-                self.wfile.write(b"{}")
 
             def log_message(self, *_: Any) -> None: ...
 

@@ -44,13 +44,13 @@ def test_lines_that_a_full_disk_takes_from_the_log_are_told_in_the_metrics(
     def fail(file: int, line: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    assert b'mildroute_log_lost_lines_total{log="decisions"} 0.0' in metrics.render()[0]
+    assert b'mildroute_log_lost_lines_total{log="decisions"} 0.0' in metrics.render()
     monkeypatch.setattr(os, "write", fail)
     for _ in range(2):
         services.log.write(record())
     assert services.feedback is not None
     assert not services.feedback.write("d1", 1.0, "team-a")
-    page = metrics.render()[0]
+    page = metrics.render()
     assert b'mildroute_log_lost_lines_total{log="decisions"} 2.0' in page
     assert b'mildroute_log_lost_lines_total{log="feedback"} 1.0' in page
     monkeypatch.undo()

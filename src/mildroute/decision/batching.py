@@ -61,7 +61,6 @@ class EncoderQueue:
 
     Attributes:
         waiting: Number of inputs that wait or are being computed.
-        on_batch: Called with the size of each batch, or ``None``.
     """
 
     def __init__(self, encode: Encode, config: EncoderConfig) -> None:
@@ -74,7 +73,6 @@ class EncoderQueue:
         self._callers: dict[bytes, list[asyncio.Future[Any]]] = {}
         self._background: deque[_BackgroundBatch] = deque()
         self._running = 0
-        self.on_batch: Callable[[int], None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -144,7 +142,8 @@ class EncoderQueue:
                 self._texts.popitem(last=False)
                 for _ in range(min(self._config.max_batch_size, len(self._texts)))
             ]
-            work = self._submit(loop, [text for _, text in batch], is_background=False)
+            texts = [text for _, text in batch]
+            work = loop.run_in_executor(self._threads, self._encode, texts)
             keys = [key for key, _ in batch]
             work.add_done_callback(functools.partial(self._deliver, loop, keys))
         if not self._running:
@@ -158,17 +157,9 @@ class EncoderQueue:
                 continue
             self._running += 1
             texts = batch.next_texts(self._config.max_batch_size)
-            work = self._submit(loop, texts, is_background=True)
+            work = loop.run_in_executor(self._threads, self._encode, texts)
             work.add_done_callback(functools.partial(self._deliver_background, loop, batch))
             return
-
-    def _submit(
-        self, loop: asyncio.AbstractEventLoop, texts: list[str], *, is_background: bool
-    ) -> asyncio.Future[Any]:
-        """Start to encode some texts, and return the future of their rows."""
-        if self.on_batch is not None and not is_background:
-            self.on_batch(len(texts))
-        return loop.run_in_executor(self._threads, self._encode, texts)
 
     def _deliver_background(
         self, loop: asyncio.AbstractEventLoop, batch: _BackgroundBatch, done: asyncio.Future[Any]

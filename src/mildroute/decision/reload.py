@@ -36,7 +36,6 @@ class PredictorManager:
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of
             them is refused.
         on_reload: Called after each attempt to reload, with whether it succeeded, or ``None``.
-        on_batch: Called with the size of each batch of texts that is encoded, or ``None``.
 
     Attributes:
         predictor: The router in use; ``None`` until there is one.
@@ -50,7 +49,6 @@ class PredictorManager:
         on_change: Callable[[AsyncPredictor], None] | None = None,
         targets: Mapping[str, Target] | None = None,
         on_reload: Callable[[bool], None] | None = None,
-        on_batch: Callable[[int], None] | None = None,
     ) -> None:
         self.location = None if location is None else _normalize(location)
         self._config = config
@@ -58,7 +56,6 @@ class PredictorManager:
         self._on_change = on_change
         self._targets = targets or {}
         self._on_reload = on_reload
-        self._on_batch = on_batch
         self.predictor: AsyncPredictor | None = None
         self._is_started = False
         self._replaced: set[AsyncPredictor] = set()
@@ -210,7 +207,6 @@ class PredictorManager:
             _pin_target(predictor, name, target)
         if self._experts is not None:
             _warn_of_unknown(predictor, self._experts)
-        predictor.queue.on_batch = self._on_batch
         return predictor
 
     def _report(self, *, is_loaded: bool) -> None:

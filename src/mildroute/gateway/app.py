@@ -44,7 +44,7 @@ from mildroute.gateway.http.request import (
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits import Limits, LocalLimits
 from mildroute.gateway.observability.logs import AccessLog
-from mildroute.gateway.observability.metrics import GatewayMetrics, LoopLagMonitor
+from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.routing.decider import RequestDecider
@@ -119,6 +119,16 @@ class GatewayServices:
     now: Callable[[], float] = time.time
     random: Callable[[], float] = random.random
 
+    def close(self) -> None:
+        """Close the logs, the traces and the routers."""
+        for log in (self.log, self.feedback):
+            if log is not None:
+                log.close()
+        self.tracing.close()
+        for manager in (self.manager, self.shadow):
+            if manager is not None:
+                manager.close()
+
 
 class Gateway:
     """An ASGI application that routes requests to experts and forwards their responses.
@@ -167,7 +177,6 @@ class Gateway:
         metrics.watch(
             in_flight=lambda: float(self.limiter.in_flight),
             circuits=self.pool.circuits,
-            experts=self.pool.connections,
             budgets=services.limits.budgets,
         )
 
@@ -199,32 +208,27 @@ class Gateway:
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         services = self.services
         config = services.config
-        lag = LoopLagMonitor(services.metrics.record_lag)
-        lag.start()
         await services.limits.start()
-        keys = asyncio.create_task(self.reloader.watch_keys())
-        router = asyncio.create_task(services.manager.watch(config.reload_interval))
+        background = [
+            asyncio.create_task(self.reloader.watch_keys()),
+            asyncio.create_task(services.manager.watch(config.reload_interval)),
+        ]
+        if services.is_worker:
+            background.append(asyncio.create_task(services.metrics.refresh_forever()))
         if services.sampler is not None:
             services.sampler.start()
         try:
             yield
         finally:
-            lag.stop()
-            keys.cancel()
-            router.cancel()
+            for task in background:
+                task.cancel()
             self.begin_drain()
             await self.drained()
             if services.sampler is not None:
                 await services.sampler.stop()
             await services.limits.close()
             self.pool.close()
-            for log in (services.log, services.feedback):
-                if log is not None:
-                    log.close()
-            services.tracing.close()
-            for manager in (services.manager, services.shadow):
-                if manager is not None:
-                    manager.close()
+            services.close()
 
     def _build_apps(self) -> ASGIApp:
         """Build the application of clients, and that of the admin port if there is one."""
@@ -267,7 +271,7 @@ class Gateway:
 
     def _build_dashboard(self, admin_auth: AdminAuth | None) -> Dashboard | None:
         services, config = self.services, self.services.config
-        if not config.page.enabled:
+        if not config.page:
             return None
         return Dashboard(
             admin_auth or _admin_auth(config.metrics_key_env),
@@ -276,9 +280,6 @@ class Gateway:
             self.pool,
             self.limiter,
             services.metrics,
-            config,
-            services.clock,
-            services.now,
         )
 
     def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:

@@ -39,7 +39,6 @@ __all__ = [
     "FailoverConfig",
     "GatewayConfig",
     "LoggingConfig",
-    "PageConfig",
     "RequestLimits",
     "RoutingConfig",
     "SamplingConfig",
@@ -236,23 +235,6 @@ class LoggingConfig:
     """Write one entry per request."""
 
 
-def _path_or_url(value: str | Path) -> str | Path:
-    return value if "://" in str(value) else Path(value)
-
-
-@dataclass(frozen=True, config=MODEL)
-class PageConfig:
-    """The page in the browser, at ``/``, and its figures, at ``/status``."""
-
-    enabled: bool = True
-    """Serve the page; ``page: false`` disables it. Without ``admin_key_env`` and
-    ``metrics_key_env``, only browsers on the same machine can open the page, and only if no client
-    keys are configured."""
-
-    learning: Annotated[str | Path, AfterValidator(_path_or_url)] | None = None
-    """Folder or URL of the state of ``mildroute learn``, to show it."""
-
-
 @dataclass(frozen=True, config=MODEL)
 class StoreConfig:
     """A Redis or Valkey server that several gateways share, so that they share limits of keys."""
@@ -308,8 +290,10 @@ class GatewayConfig:
     """Treatment of requests of keys with limits while the store is unreachable: ``closed`` rejects
     them with 503, ``open`` admits them."""
 
-    page: Annotated[PageConfig, ShortForm(bool, ("enabled",))] = PageConfig()
-    """The page in the browser."""
+    page: bool = True
+    """Serve the page in the browser, at ``/``, and its figures, at ``/status``. Without
+    ``admin_key_env`` and ``metrics_key_env``, only browsers on the same machine can open the page,
+    and only if no client keys are configured."""
 
     keys: Path | None = None
     """File of hashed client keys, which is reloaded when it changes. Without it, every client that

@@ -378,18 +378,9 @@ class RequestRecorder:
         if self._log is not None:
             self._log.write(record)
         span = context.span
-        exemplar = context.trace_id if span is not None and span.is_sampled else ""
-        self._metrics.record_request(record, context.added, exemplar)
-        self._metrics.record_bytes(record.path, len(context.parsed.body), context.bytes_out)
+        self._metrics.record_request(record)
         for call in context.attempts.calls:
-            self._metrics.record_call(
-                call.target,
-                call.seconds,
-                call.error_type,
-                tokens=call.tokens if call.is_reported else None,
-                first_chunk=call.first_chunk,
-                exemplar=exemplar,
-            )
+            self._metrics.record_attempt(call.expert, call.error_type)
         if context.parsed.is_stream and context.first_byte:
             self._record_cut(context)
         if span is not None:

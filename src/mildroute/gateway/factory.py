@@ -114,7 +114,6 @@ def _manager(
         on_change,
         _targets(config),
         lambda is_loaded: metrics.record_reload("router", is_loaded=is_loaded),
-        metrics.record_batch,
     )
 
 
@@ -153,7 +152,7 @@ def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics)
     Those of a process continue from what the decision log says of today.
     """
     if config.store.url is not None:
-        shared = RedisLimits(config.store, config.on_store_failure, metrics.record_store_call)
+        shared = RedisLimits(config.store, config.on_store_failure)
         metrics.watch(store=lambda: shared.is_available)
         return shared
     folder = config.log.folder

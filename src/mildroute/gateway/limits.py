@@ -348,7 +348,6 @@ class RedisLimits:
         config: Where the server is.
         on_failure: ``"closed"`` refuses requests of keys with limits while the server cannot be
             reached, ``"open"`` admits them.
-        record: Receives the name of each call, its seconds, and whether it failed.
 
     Attributes:
         is_available: Whether limits can be looked up.
@@ -358,7 +357,6 @@ class RedisLimits:
         self,
         config: StoreConfig,
         on_failure: str,
-        record: Callable[[str, float, bool], None] | None = None,
     ) -> None:
         try:
             from redis.asyncio import BlockingConnectionPool, Redis
@@ -403,7 +401,6 @@ class RedisLimits:
         self._prefix = config.prefix
         self._is_closed_on_failure = on_failure == "closed"
         self._password = password
-        self._record = record or _record_nothing
         self._name = os.urandom(8).hex()
         self._number = 0
         self._accounts: dict[str, _Account] = {}
@@ -523,7 +520,7 @@ class RedisLimits:
             return "unknown", 0.0
         try:
             async with asyncio.timeout(_TIMEOUT):
-                return await self._call("reserve", account, *request)
+                return await self._call(account, *request)
         except self._errors as error:
             # Redis may have held the dollars nevertheless.
             account.closed.add(reservation.id)
@@ -559,7 +556,7 @@ class RedisLimits:
             self._run = run
             self._epoch = ""
 
-    async def _call(self, name: str, account: _Account, *request: float | str) -> tuple[str, float]:
+    async def _call(self, account: _Account, *request: float | str) -> tuple[str, float]:
         """Run the script; gives the verdict, and the seconds to wait if it is about the rate."""
         keys = [f"{self._prefix}:epoch"]
         keys += [f"{self._prefix}:{kind}:{account.client.name}" for kind in ("rate", "dollars")]
@@ -567,13 +564,7 @@ class RedisLimits:
         # Only a report tells of all that is held, after a loss of data.
         opened = {} if request else account.open
         report = {"day": account.day, "spent": account.spent, "closed": closed, "open": opened}
-        started = time.perf_counter()
-        is_failed = True
-        try:
-            reply = await self._count(keys, [self._epoch, self._name, json.dumps(report), *request])
-            is_failed = False
-        finally:
-            self._record(name, time.perf_counter() - started, is_failed)
+        reply = await self._count(keys, [self._epoch, self._name, json.dumps(report), *request])
         verdict = str(reply[0])
         if verdict == "unknown":
             # The data was lost since the latest look.
@@ -600,7 +591,7 @@ class RedisLimits:
             is_due = True
             while is_due and self.is_available:
                 async with asyncio.timeout(_TIMEOUT):
-                    await self._call("settle", account)
+                    await self._call(account)
                 # What has been settled meanwhile.
                 is_due = bool(account.closed)
         except self._errors as error:
@@ -612,7 +603,7 @@ class RedisLimits:
         accounts = [each for each in self._accounts.values() if each.closed or not dirty_only]
         for start in range(0, len(accounts), _BATCH):
             batch = accounts[start : start + _BATCH]
-            await asyncio.gather(*(self._call("report", account) for account in batch))
+            await asyncio.gather(*(self._call(account) for account in batch))
 
     async def _beat_forever(self) -> None:
         while not await self._sleep(_HEARTBEAT):
@@ -678,7 +669,3 @@ class RedisLimits:
 def _unavailable() -> LimitExceeded:
     message = "The limits of this key cannot be looked up at the moment; try again."
     return LimitExceeded(503, message, "limits_unavailable", 1.0)
-
-
-def _record_nothing(_name: str, _seconds: float, _is_failed: bool) -> None:
-    pass

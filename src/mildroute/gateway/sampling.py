@@ -32,7 +32,7 @@ from mildroute.gateway.context import RequestContext
 from mildroute.gateway.http.body import LARGE_BODY, ParsedRequest, parse_request
 from mildroute.gateway.http.request import Request, forward_request_headers
 from mildroute.gateway.observability.logs import log_event
-from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.observability.metrics import GatewayMetrics, SamplingState
 from mildroute.gateway.upstream._http1 import UpstreamError
 from mildroute.gateway.upstream.client import UpstreamRequest
 from mildroute.gateway.upstream.failover import AttemptLog, Failover
@@ -247,9 +247,7 @@ class Sampler:
         self._is_enough = False
         self._pool: ExpertPool
         self._failover: Failover
-        metrics.watch(
-            sampling=lambda: (self._budget.left, self._queue.qsize(), float(self._is_enough))
-        )
+        metrics.watch(sampling=lambda: SamplingState(self._budget.left, is_enough=self._is_enough))
 
     def attach(self, pool: ExpertPool, failover: Failover) -> None:
         """Take the experts and what calls them."""
@@ -372,13 +370,7 @@ class Sampler:
             return await self._call(expert, bound, task, log)
         finally:
             for call in log.calls:
-                self._metrics.record_call(
-                    call.target,
-                    call.seconds,
-                    call.error_type,
-                    tokens=call.tokens if call.is_reported else None,
-                    first_chunk=call.first_chunk,
-                )
+                self._metrics.record_attempt(call.expert, call.error_type)
 
     async def _call(
         self, expert: UpstreamExpert, bound: float, task: _Task, log: AttemptLog

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -15,6 +17,7 @@ from mildroute.gateway.app import Gateway, GatewayServices, create_app
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.limits import RedisLimits
 from mildroute.gateway.observability.logs import LogThrottle
+from mildroute.gateway.observability.metrics import WORKERS_FOLDER
 
 try:
     import uvicorn
@@ -83,7 +86,9 @@ def serve_workers(
     """
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     settings = uvicorn_config(app, config, host, port, workers=workers)
-    with settings.bind_socket() as bound:
+    with settings.bind_socket() as bound, tempfile.TemporaryDirectory() as folder:
+        # prometheus_client adds up the metrics of all workers by files in this folder.
+        os.environ[WORKERS_FOLDER] = folder
         announce(base_url(host, bound.getsockname()[1]))
         Multiprocess(settings, [bound]).run()
 

@@ -12,7 +12,7 @@ from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Handler, InFlightLimiter, Request
-from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.observability.metrics import CONTENT_TYPE_LATEST, GatewayMetrics
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.upstream.pool import ExpertPool
 
@@ -140,9 +140,8 @@ class ManagementEndpoints:
         """Metrics for Prometheus."""
         if self._metrics_auth is not None:
             self._metrics_auth.check(request)
-        accept = request.header(b"accept") or b""
-        page, content_type = await self._metrics.page(accept.decode("latin-1"))
-        await request.send_response(200, [(b"content-type", content_type.encode())], page)
+        page = self._metrics.render()
+        await request.send_response(200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], page)
 
     async def feedback(self, request: Request) -> None:
         """A score for the response to a decision."""
@@ -170,6 +169,7 @@ class ManagementEndpoints:
             )
         name = given["decision_id"]
         known = self._feedback.ids.has_made(name)
+        self._metrics.record_feedback(is_known=known)
         await request.send_json(
             {"object": "mildroute.feedback", "decision_id": name, "known": known}
         )

@@ -39,7 +39,7 @@ _find_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,40})"').findal
 
 
 class CallTarget(NamedTuple):
-    """Purpose and destination of a call; also the labels of its metrics.
+    """The purpose and the destination of a call.
 
     Args:
         operation: Operation, such as ``"chat"``.
@@ -105,17 +105,16 @@ def otlp_provider(service: str = "mildroute") -> Any:
     ``shutdown()`` at the end to send the remaining spans.
     """
     try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-        from mildroute.gateway.observability.otlp import OtlpExporter
     except ImportError as error:
         raise MissingExtraError.for_package(
             "opentelemetry", extra="otel", user="tracing"
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
-    provider.add_span_processor(BatchSpanProcessor(OtlpExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
@@ -176,11 +175,6 @@ class RequestSpan:
     def trace_id(self) -> str:
         """Id of the trace, in 32 hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}"
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the span will be sent, so that metrics may refer to it."""
-        return bool(self._span.get_span_context().trace_flags.sampled)
 
     def decided(self, expert: str, reason: str) -> None:
         """Record the span of the decision, which began with the request."""

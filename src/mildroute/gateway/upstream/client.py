@@ -9,7 +9,6 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from mildroute import __version__
@@ -488,7 +487,6 @@ class UpstreamClient:
         if self._take_place():
             return
         loop = asyncio.get_running_loop()
-        started = loop.time()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         try:
@@ -502,9 +500,6 @@ class UpstreamClient:
             if isinstance(error, TimeoutError):
                 raise UpstreamOverloaded from None
             raise
-        finally:
-            if self._metrics is not None:
-                self._metrics.record_wait(self.name, loop.time() - started)
 
     async def _get_connection(self) -> tuple[Connection, bool]:
         """A connection, and whether it is a new one."""
@@ -522,7 +517,6 @@ class UpstreamClient:
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        started = perf_counter()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
@@ -537,8 +531,6 @@ class UpstreamClient:
                 )
         except (OSError, UnicodeError):
             raise UpstreamConnectError from None
-        if self._metrics is not None:
-            self._metrics.record_connect(self.name, perf_counter() - started)
         return connection
 
     async def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:

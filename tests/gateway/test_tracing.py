@@ -19,7 +19,7 @@ from mildroute.gateway.observability.tracing import (
     Tracing,
     otlp_provider,
 )
-from tests.gateway.test_telemetry import RECORD
+from tests.gateway.test_metrics import RECORD
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -196,7 +196,7 @@ def test_the_clients_trace_goes_on_and_reaches_the_expert(
         named(exporter)["POST /v1/chat/completions"],
         named(exporter)["chat gpt-x"],
     )
-    assert (begun.trace_id, begun.is_sampled) == ("0af7651916cd43dd8448eb211c80319c", True)
+    assert begun.trace_id == "0af7651916cd43dd8448eb211c80319c"
     assert request.parent is not None
     assert format(request.parent.span_id, "016x") == "b7ad6b7169203331"
     assert call.context is not None

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-import asyncio
-import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from math import inf, isnan, nan
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mildroute.decision.decision import REASONS
 from mildroute.decision.drift import Drift, DriftReference
 from mildroute.decision.log import DecisionRecord
-from mildroute.gateway.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
+from mildroute.gateway.observability.metrics import GatewayMetrics, SamplingState
 
 RECORD = DecisionRecord(
     decision_id="d1",
@@ -66,7 +68,7 @@ def test_the_time_of_a_decision_that_the_client_made_is_not_observed() -> None:
 
 def test_an_answer_feeds_tokens_money_and_times() -> None:
     metrics = GatewayMetrics()
-    metrics.record_request(RECORD, added=0.002)
+    metrics.record_request(RECORD)
     assert value(metrics, "requests_total", path="chat/completions", status="200") == 1
     assert value(metrics, "tokens_total", expert="small", direction="in") == 100
     assert value(metrics, "tokens_total", expert="small", direction="out") == 50
@@ -75,7 +77,6 @@ def test_an_answer_feeds_tokens_money_and_times() -> None:
     assert value(metrics, "key_spend_dollars_total", key="team-a") == 0.001
     assert value(metrics, "first_byte_seconds_bucket", expert="small", le="0.5") == 1
     assert value(metrics, "request_seconds_sum", expert="small") == 2.0
-    assert value(metrics, "added_seconds_bucket", le="0.0025") == 1
 
 
 def test_money_saved_may_be_negative_and_no_counter_falls() -> None:
@@ -98,7 +99,7 @@ def test_a_request_that_nobody_answered_is_counted_and_charges_nobody() -> None:
 @pytest.mark.parametrize("wrong", [-1, nan, inf, 1e300])
 def test_figures_that_cannot_be_true_do_not_spoil_the_sums(wrong: float) -> None:
     metrics = GatewayMetrics()
-    metrics.record_request(RECORD, added=wrong)
+    metrics.record_request(replace(RECORD, first_byte_seconds=wrong))
     metrics.record_request(
         replace(
             RECORD,
@@ -112,31 +113,6 @@ def test_figures_that_cannot_be_true_do_not_spoil_the_sums(wrong: float) -> None
     assert value(metrics, "tokens_total", expert="small", direction="in") == 100
     assert value(metrics, "spend_dollars_total", expert="small") == 0.001
     assert value(metrics, "request_seconds_sum", expert="small") == 2.0
-
-
-def test_keys_beyond_the_bound_are_counted_together() -> None:
-    metrics = GatewayMetrics(keys=3)
-    for place in range(100):
-        metrics.record_request(replace(RECORD, key=f"key-{place}"))
-    names = [
-        sample.labels["key"]
-        for metric in metrics.registry.collect()
-        for sample in metric.samples
-        if "key" in sample.labels
-    ]
-    assert names == ["key-0", "key-1", "key-2", "other"]
-    assert value(metrics, "key_spend_dollars_total", key="other") == pytest.approx(0.097)
-
-
-def test_no_flood_of_labels_grows_the_page_without_bound() -> None:
-    metrics = GatewayMetrics()
-    for place in range(5000):
-        metrics.record_request(
-            replace(RECORD, path=f"path-{place}", served_by=f"expert-{place}", key=f"key-{place}")
-        )
-        metrics.record_fallback(f"expert-{place}", f"why-{place}")
-        metrics.record_decision(f"expert-{place}", "router", 0.1)
-    assert metrics.render()[0].count(b"\n") < 12_000
 
 
 def test_agreement_with_the_shadow_is_about_the_routers_alone() -> None:
@@ -173,15 +149,40 @@ def test_refusals_are_counted_by_status_and_code_and_those_of_a_full_gateway_beg
 
 
 def test_what_is_watched_is_asked_when_metrics_are_collected() -> None:
-    metrics, queue = GatewayMetrics(), [1, 2]
+    metrics, queue, lost = GatewayMetrics(), [1, 2], {"decisions": 3}
     metrics.watch(in_flight=lambda: 7, queue=lambda: len(queue))
-    metrics.watch(lost=lambda: {"decisions": 3})
+    metrics.watch(lost=lambda: lost, budgets=lambda: [("team-a", 4.5, 0.5)])
     queue.append(3)
-    metrics.record_batch(5)
     assert value(metrics, "in_flight") == 7
     assert value(metrics, "encoder_queue") == 3
     assert value(metrics, "log_lost_lines_total", log="decisions") == 3
-    assert value(metrics, "encoder_batch_size_bucket", le="8.0") == 1
+    assert value(metrics, "key_budget_left_dollars", key="team-a") == 4.5
+    lost["decisions"] = 5
+    assert value(metrics, "log_lost_lines_total", log="decisions") == 5
+
+
+def test_attempts_feedback_and_reloads_are_counted() -> None:
+    metrics = GatewayMetrics()
+    metrics.record_attempt("small", "")
+    metrics.record_attempt("small", "timeout")
+    metrics.record_feedback(is_known=True)
+    metrics.record_reload("keys", is_loaded=False)
+    metrics.record_cut("small", "timeout")
+    assert value(metrics, "attempts_total", expert="small", error_type="") == 1
+    assert value(metrics, "attempts_total", expert="small", error_type="timeout") == 1
+    assert value(metrics, "feedback_total", known="yes") == 1
+    assert value(metrics, "reloads_total", kind="keys", result="rejected") == 1
+    assert value(metrics, "streams_cut_total", expert="small", reason="timeout") == 1
+
+
+def test_gauges_without_a_source_are_unknown() -> None:
+    metrics = GatewayMetrics()
+    for name in ("store_available", "exploration_left_dollars", "sampling_left_dollars"):
+        assert isnan(value(metrics, name) or 0.0)
+    metrics.watch(store=lambda: False, sampling=lambda: SamplingState(2.0, is_enough=True))
+    assert value(metrics, "store_available") == 0
+    assert value(metrics, "sampling_left_dollars") == 2
+    assert value(metrics, "sampling_enough_to_fit") == 1
 
 
 def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_the_one_before() -> (
@@ -192,22 +193,14 @@ def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_th
     metrics.set_experts(("a", "b", "c"), "c")
     metrics.set_router("new", Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)))
     metrics.set_experts(("a", "b"), "b")
-    assert value(metrics, "router_info", digest="old", baseline="c") is None
+    assert value(metrics, "router_info", digest="old", baseline="c") == 0
     assert value(metrics, "router_info", digest="new", baseline="b") == 1
     metrics.record_prediction("old", (0.1, 0.1, 0.8), None, 2)
-    assert value(metrics, "drift_decisions") == 0
+    assert isnan(value(metrics, "drift_level", of="shares") or 0.0)
     for _ in range(100):
         metrics.record_prediction("new", (0.9, 0.1), None, 0)
-    assert value(metrics, "drift_decisions") == 100
     assert value(metrics, "drift_level", of="shares") == 2
-    assert value(metrics, "drift_reference_info", source="training") == 1
-    corrected, index = (
-        value(metrics, "drift_corrected", of="shares"),
-        value(metrics, "drift_index", of="shares"),
-    )
-    assert corrected is not None
-    assert index is not None
-    assert 0.25 < corrected < index
+    assert (value(metrics, "drift_corrected", of="shares") or 0.0) > 0.25
 
 
 def test_dollars_begin_at_zero_so_that_their_first_growth_is_seen() -> None:
@@ -232,7 +225,7 @@ def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
     metrics.set_experts(("small",), "")
     metrics.record_request(replace(RECORD, key='quo"te\\new\nline'))
     metrics.record_decision("small", "router", 0.001)
-    page, kind = metrics.render()
+    page = metrics.render()
     read = {
         sample.name: sample
         for family in text_string_to_metric_families(page.decode())
@@ -240,66 +233,53 @@ def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
     }
     assert read["mildroute_key_spend_dollars_total"].labels == {"key": 'quo"te\\new\nline'}
     assert read["mildroute_decision_seconds_count"].value == 1
-    assert kind.startswith("text/plain; version=0.0.4")
 
 
-def sent(metrics: GatewayMetrics) -> Snapshot:
-    """A snapshot as it comes out of another process."""
-    found: Snapshot = json.loads(json.dumps(metrics.snapshot()))
-    return found
+WORKER = """
+import sys
+from mildroute.gateway.observability.metrics import GatewayMetrics
+metrics = GatewayMetrics()
+number = int(sys.argv[1])
+metrics.watch(in_flight=lambda: number, circuits=lambda: {"small": ("closed", "open")[number - 1]})
+for _ in range(number):
+    metrics.record_rejection(401, "invalid_api_key")
+    metrics.record_decision("small", "router", 0.0004)
+metrics.refresh()
+print("ready", flush=True)
+sys.stdin.readline()
+print(metrics.render().decode(), flush=True)
+"""
 
 
-def page_of(snapshot: Snapshot, accept: str = "") -> str:
-    async def gather() -> Snapshot:
-        return snapshot
-
-    metrics = GatewayMetrics()
-    metrics.gather = gather
-    return asyncio.run(metrics.page(accept))[0].decode()
-
-
-def values_of(snapshot: Snapshot, name: str) -> list[float]:
-    return [value for *_, samples in snapshot for sample, _, value, _ in samples if sample == name]
+def values_on(page: str, name: str) -> list[float]:
+    return [
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == name
+    ]
 
 
-@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-def test_the_page_of_one_worker_is_that_of_one_process(accept: str) -> None:
-    metrics = GatewayMetrics()
-    metrics.set_router("ab12", Drift(("small", "large")))
-    metrics.set_experts(("small",), "")
-    metrics.record_request(RECORD, 0.001, "ab" * 16)
-    merged = merge_snapshots([sent(metrics)])
-    pages = (metrics.render(accept)[0].decode(), page_of(merged, accept))
-    lines = [[one for one in page.splitlines() if "process_" not in one] for page in pages]
-    assert lines[0] == lines[1]
-
-
-def test_figures_of_workers_are_added_and_those_of_dead_ones_stay() -> None:
-    workers = [GatewayMetrics() for _ in range(3)]
-    states = ("open", "closed", "open")
-    for number, (metrics, state) in enumerate(zip(workers, states, strict=True)):
-        metrics.watch(
-            in_flight=lambda number=number: number + 1,
-            circuits=lambda state=state: {"small": state},
-            budgets=lambda number=number: [("team-a", 5.0 - number, 1.0)],
+def test_any_worker_reports_the_metrics_of_all_and_no_gauges_of_dead_ones(tmp_path: Path) -> None:
+    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(number)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        metrics.set_router(f"router{number // 2}", Drift(("small", "large")))
-        metrics.set_experts(("small",), "")
-        for _ in range(number + 1):
-            metrics.record_request(replace(RECORD, path=f"path{number}"), 0.001)
-    first, second, dead = map(sent, workers)
-    ended = merge_snapshots([], [merge_snapshots([], [dead])])
-    merged = merge_snapshots([first, second], [ended])
-    assert values_of(merged, "mildroute_requests_total") == [1, 2, 3]
-    assert values_of(merged, "mildroute_added_seconds_count") == [6]
-    assert values_of(merged, "mildroute_added_seconds_bucket")[-1] == 6
-    assert values_of(merged, "mildroute_spend_dollars_total") == [pytest.approx(0.006)]
-    # Of gauges, those of processes that run: added, the worst, or the same.
-    assert values_of(merged, "mildroute_in_flight") == [3]
-    assert values_of(merged, "mildroute_breaker_state") == [2]
-    assert values_of(merged, "mildroute_key_budget_left_dollars") == [4]
-    assert values_of(merged, "mildroute_reserved_dollars") == [2]
-    assert values_of(merged, "mildroute_build_info") == [1]
-    assert values_of(merged, "mildroute_router_info") == [1]
-    assert all(isnan(one) for one in values_of(merged, "mildroute_drift_level"))
-    list(text_string_to_metric_families(page_of(merged)))
+        for number in (1, 2, 2)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    workers[2].kill()
+    workers[2].communicate()
+    pages = [worker.communicate("\n", timeout=60)[0] for worker in workers[:2]]
+    # Counters and histograms of the killed worker stay.
+    assert values_on(pages[0], "mildroute_decision_seconds_count") == [5]
+    assert sorted(values_on(pages[0], "mildroute_rejected_total")) == [0, 0, 5]
+    assert values_on(pages[0], "mildroute_in_flight") == [3]
+    assert values_on(pages[0], "mildroute_breaker_state") == [2]
