@@ -1,4 +1,4 @@
-"""The room is free to import, and says what is missing when something is."""
+"""Importing the package loads no library, and missing libraries are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_public_name_is_there() -> None:
     assert all(getattr(mildroute.experts, name) is not None for name in mildroute.experts.__all__)
 
 
-def test_importing_the_room_loads_no_library() -> None:
+def test_importing_the_package_loads_no_library() -> None:
     code = (
         "import sys, mildroute.experts; mildroute.experts.Secret; mildroute.experts.PromptTemplate;"
         " mildroute.experts.ModelSettings\n"
