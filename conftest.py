@@ -37,6 +37,8 @@ NIGHTLY = (
     "tests/learning/test_kills.py",
     "tests/cli/test_workers.py",
     "tests/gateway/test_chaos.py",
+    # Tables of tens of thousands of rows.
+    "tests/costs/test_real_files.py",
     # Cells of the paper.
     "paper/tests/test_network",
     "paper/tests/test_scripts.py",

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.costs.clusters import find_clusters, link, outcome_similarity
+from mildroute.costs.clusters import find_clusters, outcome_similarity
+from mildroute.costs.links import link
 from mildroute.costs.table import CostTable
 
 WORDS = re.findall(
@@ -152,7 +153,7 @@ def test_odd_texts_are_prompts_like_others(text: str) -> None:
 
 
 def test_more_prompts_than_are_compared_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mildroute.costs.clusters._MOST_ROWS", 10)
+    monkeypatch.setattr("mildroute.costs.near_duplicates._MAX_ROWS", 10)
     assert "near-duplicates were not sought" in find_clusters(prompts(20)).notes[0]
 
 

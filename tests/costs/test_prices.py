@@ -73,9 +73,9 @@ def test_broken_prices_in_a_file_are_refused(tmp_path: Path) -> None:
 def test_what_is_unknown_is_refused_by_name() -> None:
     with pytest.raises(TableError, match="no price for 'b'"):
         CostTable.from_data(COLUMNS).with_prices(PriceList.of({"a": 1}), output_tokens=1)
-    with pytest.raises(TableError, match="comes out of 'a'"):
+    with pytest.raises(TableError, match="length of the answers of 'a'"):
         CostTable.from_data(COLUMNS).with_prices(PRICES)
-    with pytest.raises(TableError, match="goes into 'a'"):
+    with pytest.raises(TableError, match="length of the input to 'a'"):
         CostTable.from_data({"score:a": [1], "score:b": [0]}).with_prices(PRICES, output_tokens=1)
     with pytest.raises(ArgumentError, match="output_tokens"):
         CostTable.from_data(COLUMNS).with_prices(PRICES, output_tokens=-1)

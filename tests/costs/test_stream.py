@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.costs.table import CostTable, batches
+from mildroute.costs.stream import batches
+from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError
 
 COLUMNS = {

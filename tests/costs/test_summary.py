@@ -185,7 +185,7 @@ def test_missing_scores_are_counted() -> None:
 
 
 def test_too_many_groups_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mildroute.costs.summary._MOST_GROUPS", 2)
+    monkeypatch.setattr("mildroute.costs.summary._MAX_GROUPS", 2)
     assert describe({"group": [1, 2, 3], "score:a": [1, 1, 1], "score:b": [0, 0, 0]}).groups is None
 
 

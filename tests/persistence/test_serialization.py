@@ -85,7 +85,7 @@ def test_every_value_comes_back_identical(value: Any) -> None:
     assert_identical(there_and_back(value), value)
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(
     st.data(),
     arrays_of.arrays(dtype=np.float64, shape=arrays_of.array_shapes(max_dims=3, max_side=6)),

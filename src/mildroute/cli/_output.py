@@ -123,7 +123,7 @@ def judge_of(source: str) -> str | None:
     """
     import pyarrow.parquet as pq
 
-    from mildroute.costs.validation import COLLECTED
+    from mildroute.costs.missing_scores import COLLECTED
 
     path = Path(source)
     files = (

@@ -176,9 +176,10 @@ def _inputs(path: Path, column: str | None) -> list[_Input]:
 
 
 def _rows(path: Path, column: str | None) -> list[_Input]:
+    from mildroute.costs.columns import find_input
+    from mildroute.costs.conversion import as_text
     from mildroute.costs.files import resolve_files
-    from mildroute.costs.schema import as_text
-    from mildroute.costs.source import find_input, read_whole
+    from mildroute.costs.readers import read_whole
 
     table = read_whole(resolve_files(path))
     name = find_input(table, column)

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from mildroute._fingerprint import text_digest
 from mildroute.costs.files import resolve_files
-from mildroute.costs.readers import read_batches, read_schema, to_arrow
+from mildroute.costs.in_memory import to_arrow
+from mildroute.costs.readers import read_batches, read_schema
 from mildroute.costs.schema import check_unique
 from mildroute.exceptions import TableError
 from mildroute.experts.base import Query

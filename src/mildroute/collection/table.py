@@ -18,8 +18,8 @@ from mildroute.collection.entries import ANSWERS, VERDICTS
 from mildroute.collection.queries import QueryFile, query_digest
 from mildroute.collection.reasons import cell_reasons
 from mildroute.collection.store import AnswerStore
+from mildroute.costs.missing_scores import COLLECTED
 from mildroute.costs.prices import PriceList, metadata_of
-from mildroute.costs.validation import COLLECTED
 from mildroute.experts.base import Expert, Query
 from mildroute.judges.base import Judge
 

@@ -7,8 +7,6 @@ if whole clusters are held out, and an interval only if whole clusters are resam
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Clusters", "find_clusters", "link", "outcome_similarity"]
+from mildroute.costs.links import link, number_by_first_row
+from mildroute.costs.near_duplicates import normalize_prompt, template_links
+
+__all__ = ["Clusters", "find_clusters", "outcome_similarity"]
 
 # Ways in which rows can be linked, from the surest to the loosest.
 Link = Literal["prompt", "template", "conversation", "group"]
@@ -34,22 +35,6 @@ _FEWEST_CLUSTERS = 10
 # A loose link that leaves at least this share of the clusters is harmless.
 _HARMLESS = 0.8
 
-# Similarity of character 5-grams at which two prompts become near-duplicates.
-_NEAR = 0.8
-_SHINGLE = 5
-# 8 bands of 4: pairs with a similarity of 0.8 share a band with probability 0.985, and those with
-# 0.9 always.
-_BANDS, _PER_BAND = 8, 4
-# Near-duplicates may differ anywhere, but the ends of a long prompt are enough to compare.
-_CHARACTERS = 2000
-# Number of rows searched for near-duplicates: 50,000 prompts of 400 characters take 12 s.
-_MOST_ROWS = 50_000
-
-_SPACES = re.compile(r"\s+")
-# UUIDs and hex, then any token with a digit: order 7FKQ2ZP9, ticket A-1042.
-_IDS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{6,}(?:-[0-9a-f]+)*\b|[0-9a-z]*\d[0-9a-z]*")
-_SIGNS = re.compile(r"[\W_]+")
-
 
 @dataclass(frozen=True)
 class Clusters:
@@ -63,10 +48,10 @@ class Clusters:
         notes: Sentences on the links.
 
     Example:
-        >>> found = find_clusters(["What is 2 + 2?", "what is 2 + 2", "Write a poem."])
-        >>> found.codes, found.unit
+        >>> clusters = find_clusters(["What is 2 + 2?", "what is 2 + 2", "Write a poem."])
+        >>> clusters.codes, clusters.unit
         (array([0, 0, 1]), 'prompt')
-        >>> found.sentence
+        >>> clusters.sentence
         '3 rows are 2 different prompts; everything is cross-validated by prompt'
     """
 
@@ -135,16 +120,16 @@ def find_clusters(
     Returns:
         The clusters.
     """
-    rows = next(len(each) for each in (texts, groups, conversations, scores) if each is not None)
+    rows = next(len(part) for part in (texts, groups, conversations, scores) if part is not None)
     codes: NDArray[np.intp] = np.arange(rows)
     links: list[Link] = []
     candidates, notes = _links_of(texts, conversations)
     for name, labels, is_sure in candidates:
         linked = link(codes, labels)
-        if linked.max() < codes.max() and (is_sure or _is_taken(linked, codes, scores)):
+        if linked.max() < codes.max() and (is_sure or _accept_loose_link(linked, codes, scores)):
             codes = linked
             links += [] if name in links else [name]
-    kinds = None if groups is None else _given(groups)
+    kinds = None if groups is None else _label_numbers(groups)
     linked = codes if kinds is None else link(codes, kinds)
     if kinds is None or kinds.max() == 0 or linked.max() == codes.max():
         return Clusters(codes, tuple(links), None, notes)
@@ -162,33 +147,19 @@ def _links_of(
     candidates: list[tuple[Link, NDArray[np.intp], bool]] = []
     notes: tuple[str, ...] = ()
     if texts is not None:
-        candidates.append(("prompt", _first_seen([_plain(text) for text in texts]), True))
-        looser, notes = _templates(texts)
+        candidates.append(
+            ("prompt", number_by_first_row([normalize_prompt(text) for text in texts]), True)
+        )
+        looser, notes = template_links(texts)
         candidates += [("template", codes, False) for codes in looser]
     if conversations is not None:
-        candidates.append(("conversation", _given(conversations), True))
+        candidates.append(("conversation", _label_numbers(conversations), True))
     return candidates, notes
 
 
 def _effective(codes: NDArray[np.intp]) -> float:
     sizes = np.bincount(codes).astype(np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum())
-
-
-def link(left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the connected components of two numberings: rows equal under either share a number.
-
-    Example:
-        >>> link(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
-        array([0, 0, 0, 1])
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    nodes = int(left.max()) + int(right.max()) + 2
-    edges = (np.ones(len(left), dtype=np.int8), (left, right + int(left.max()) + 1))
-    number = connected_components(coo_array(edges, shape=(nodes, nodes)), directed=False)[1]
-    return _first_seen(number[left])
 
 
 def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> float:
@@ -232,7 +203,8 @@ def _variances(
 
     Experts whose scores allow no estimate are left out.
     """
-    found, clusters = [], int(codes.max()) + 1
+    variances = []
+    clusters = int(codes.max()) + 1
     for column in scores.T:
         is_known = ~np.isnan(column)
         label, values = codes[is_known], column[is_known]
@@ -243,8 +215,8 @@ def _variances(
         means = np.bincount(label, values, minlength=clusters) / np.maximum(sizes, 1)
         within = ((values - means[label]) ** 2).sum() / spare
         pairs = (sizes * (sizes - 1)).sum() / 2
-        found.append((float(within), float(values.var(ddof=1)), float(pairs)))
-    return found
+        variances.append((float(within), float(values.var(ddof=1)), float(pairs)))
+    return variances
 
 
 def _are_copies(
@@ -273,7 +245,7 @@ def _are_copies(
     return similarity >= SHARED_OUTCOME
 
 
-def _is_taken(
+def _accept_loose_link(
     linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
 ) -> bool:
     """Return whether a loose link is harmless or supported by the scores."""
@@ -281,111 +253,9 @@ def _is_taken(
     return is_harmless or _are_copies(linked, codes, scores, is_template=True)
 
 
-def _first_seen(keys: Any) -> NDArray[np.intp]:
-    """Return numbers for keys in the order of their first row."""
-    numbers: dict[Any, int] = {}
-    values = keys.tolist() if isinstance(keys, np.ndarray) else keys
-    return np.array([numbers.setdefault(key, len(numbers)) for key in values], dtype=np.intp)
-
-
-def _given(labels: Any) -> NDArray[np.intp]:
+def _label_numbers(labels: Any) -> NDArray[np.intp]:
     """Return numbers for labels; a row without a label gets its own number."""
     values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    return _first_seen(
+    return number_by_first_row(
         [(row,) if label is None or label == "" else label for row, label in enumerate(values)]
     )
-
-
-def _plain(text: str) -> str:
-    """Return a prompt without differences of case, white space and punctuation at its ends."""
-    folded = _SPACES.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
-    return folded.strip(" .,;:!?\"'") or folded
-
-
-def _masked(text: str) -> str:
-    """Return a prompt with numbers and ids masked and without punctuation."""
-    plain = _plain(text)
-    return _SIGNS.sub(" ", _IDS.sub("0", plain)).strip() or plain
-
-
-def _templates(texts: Sequence[str]) -> tuple[list[NDArray[np.intp]], tuple[str, ...]]:
-    """Link prompts that are equal once masked, and those that are almost equal.
-
-    Also return notes on rows that were not searched.
-    """
-    masked = [_masked(text) for text in texts]
-    codes = _first_seen(masked)
-    first = np.unique(codes, return_index=True)[1]
-    if len(first) > _MOST_ROWS:
-        return [codes], (
-            (
-                f"near-duplicates were not sought among more than {_MOST_ROWS:,} different prompts;"
-                " a column 'group' or 'conversation' tells which rows belong together"
-            ),
-        )
-    near = _near_duplicates([masked[row] for row in first])
-    return [codes, near[codes]], ()
-
-
-def _near_duplicates(texts: Sequence[str]) -> NDArray[np.intp]:
-    """Link texts whose sets of character 5-grams are about as similar as 0.8, by MinHash.
-
-    Written by hand because the fingerprints of all texts come from one pass over their characters:
-    10,000 questions of MMLU take 2 s on one core.
-    """
-    marks = _fingerprints(texts)
-    codes: NDArray[np.intp] = np.arange(len(texts))
-    for band in range(_BANDS):
-        part = np.ascontiguousarray(marks[:, band * _PER_BAND : (band + 1) * _PER_BAND])
-        keys = part.view(np.dtype((np.void, part.dtype.itemsize * _PER_BAND))).ravel()
-        _, first, bucket = np.unique(keys, return_index=True, return_inverse=True)
-        # Each row is compared with the first of its bucket, so that the work stays linear.
-        rows = np.flatnonzero(first[bucket] != np.arange(len(texts)))
-        heads = first[bucket[rows]]
-        alike = (marks[rows] == marks[heads]).mean(axis=1) >= _NEAR
-        if alike.any():
-            joined = np.arange(len(texts))
-            joined[rows[alike]] = heads[alike]
-            codes = link(codes, joined)
-    return codes
-
-
-def _fingerprints(texts: Sequence[str]) -> NDArray[np.uint32]:
-    """Return the MinHash of the character 5-grams of each text, shape (n, 32)."""
-    rng = np.random.default_rng(0)
-    factors = rng.integers(1, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64) | np.uint64(1)
-    offsets = rng.integers(0, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64)
-    minima = np.empty((len(texts), len(factors)), dtype=np.uint32)
-    for start in range(0, len(texts), 2000):
-        grams, starts = _shingles(texts[start : start + 2000])
-        for index, (factor, offset) in enumerate(zip(factors, offsets, strict=True)):
-            mixed = ((grams * factor + offset) >> np.uint64(32)).astype(np.uint32)
-            minima[start : start + 2000, index] = np.minimum.reduceat(mixed, starts)
-    return minima
-
-
-def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-    """Return a number for each run of 5 characters, and the index at which each text begins."""
-    half = _CHARACTERS // 2
-    # Both ends of a long text; a short one is padded, so that each text has at least one run.
-    cut = [
-        (text if len(text) <= _CHARACTERS else text[:half] + text[-half:]).ljust(_SHINGLE)
-        for text in texts
-    ]
-    letters = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), "<u4")
-    letters = letters.astype(np.uint64)
-    lengths = np.array([len(text) for text in cut])
-    runs = np.zeros(len(letters) - _SHINGLE + 1, dtype=np.uint64)
-    for offset in range(_SHINGLE):
-        runs = runs * np.uint64(0x100000001B3) + letters[offset : offset + len(runs)]
-    # Scrambled, because neighboring sums must not stay neighbors.
-    runs ^= runs >> np.uint64(29)
-    runs *= np.uint64(0xBF58476D1CE4E5B9)
-    runs ^= runs >> np.uint64(32)
-    ends = np.cumsum(lengths)
-    inside = np.ones(len(letters), dtype=bool)
-    for offset in range(1, _SHINGLE):
-        inside[ends - offset] = False
-    shingles = runs[inside[: len(runs)]]
-    counts = lengths - _SHINGLE + 1
-    return shingles, np.cumsum(counts) - counts

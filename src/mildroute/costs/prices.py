@@ -26,14 +26,15 @@ __all__ = [
     "prices_in",
 ]
 
-
-# List prices of experts: dollars per million tokens, with their date and source.
-
-
 METADATA_KEY = b"mildroute"
 _MILLION = 1_000_000
 # Characters per token of English text with common tokenizers; used only if nothing counted tokens.
 CHARACTERS_PER_TOKEN = 4
+# Numbers of tokens that prices may be for, with the words for them in column names.
+_UNITS = {"1M": 1.0, "1K": 1000.0, "token": 1e6}
+_UNIT_WORDS = {"1m": "1M", "million": "1M", "mtok": "1M", "1k": "1K", "thousand": "1K"}
+_UNIT_WORDS |= {"1000": "1K", "ktok": "1K", "1000000": "1M", "token": "token"}
+_DIRECTIONS = {"input": "input", "prompt": "input", "output": "output", "completion": "output"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class PriceList:
                 f" {type(prices).__name__}."
             )
         factor = _factor(per)
-        price_of = {str(name): _price(name, value) for name, value in prices.items()}
+        price_of = {str(name): _to_price(name, value) for name, value in prices.items()}
         return cls({name: price.times(factor) for name, price in price_of.items()}, date, source)
 
     @classmethod
@@ -187,8 +188,8 @@ class PriceList:
         try:
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() == ".json":
-                return _of_json(json.loads(text), per or "1M")
-            return _of_csv(text, per)
+                return _price_list_from_json(json.loads(text), per or "1M")
+            return _price_list_from_csv(text, per)
         except (
             OSError,
             UnicodeDecodeError,
@@ -230,7 +231,10 @@ class PriceList:
             )
         version = getattr(litellm, "__version__", None)
         return cls(
-            {expert: _of_tokens(model_prices[name]) for expert, name in litellm_names.items()},
+            {
+                expert: _price_from_litellm(model_prices[name])
+                for expert, name in litellm_names.items()
+            },
             date=None,
             source="litellm" if version is None else f"litellm {version}",
         )
@@ -282,10 +286,10 @@ def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
             f"the metadata key {METADATA_KEY.decode()!r} must hold JSON with prices; remove the key"
             " or write it again."
         ) from error
-    return _of_json(stored)
+    return _price_list_from_json(stored)
 
 
-def _price(name: object, value: Any) -> Price:
+def _to_price(name: object, value: Any) -> Price:
     if isinstance(value, Price):
         return value
     cached = None
@@ -309,7 +313,7 @@ def _price(name: object, value: Any) -> Price:
         ) from None
 
 
-def _of_tokens(entry: Mapping[str, Any]) -> Price:
+def _price_from_litellm(entry: Mapping[str, Any]) -> Price:
     cached = entry.get("cache_read_input_token_cost")
     return Price(
         entry["input_cost_per_token"] * _MILLION,
@@ -318,20 +322,14 @@ def _of_tokens(entry: Mapping[str, Any]) -> Price:
     )
 
 
-def _of_json(kept: Any, per: str = "1M") -> PriceList:
-    if not isinstance(kept, Mapping):
-        raise TableError(f"prices must be a JSON object, got {type(kept).__name__}.")
-    if "prices" not in kept:
-        return PriceList.of(kept, per=per)
-    about = {"date": kept.get("date"), "source": kept.get("source")}
-    return PriceList.of(kept["prices"], per=per, **about)
-
-
-# Numbers of tokens that prices may be for, with the words for them in column names.
-_UNITS = {"1M": 1.0, "1K": 1000.0, "token": 1e6}
-_UNIT_WORDS = {"1m": "1M", "million": "1M", "mtok": "1M", "1k": "1K", "thousand": "1K"}
-_UNIT_WORDS |= {"1000": "1K", "ktok": "1K", "1000000": "1M", "token": "token"}
-_DIRECTIONS = {"input": "input", "prompt": "input", "output": "output", "completion": "output"}
+def _price_list_from_json(document: Any, per: str = "1M") -> PriceList:
+    if not isinstance(document, Mapping):
+        raise TableError(f"prices must be a JSON object, got {type(document).__name__}.")
+    if "prices" not in document:
+        return PriceList.of(document, per=per)
+    return PriceList.of(
+        document["prices"], per=per, date=document.get("date"), source=document.get("source")
+    )
 
 
 def _factor(per: str) -> float:
@@ -340,7 +338,7 @@ def _factor(per: str) -> float:
     return _UNITS[per]
 
 
-def _of_csv(text: str, per: str | None = None) -> PriceList:
+def _price_list_from_csv(text: str, per: str | None = None) -> PriceList:
     """Read columns expert, input, output and optional cached_input, date and source.
 
     Date and source are the same on every row.
@@ -361,9 +359,13 @@ def _of_csv(text: str, per: str | None = None) -> PriceList:
         raise TableError(
             "a CSV of prices has one row for each expert, got one of them twice; keep one."
         )
-    prices = {row["expert"]: _numbers_in(row, delimiter) for row in rows}
-    about = {"date": rows[0].get("date") or None, "source": rows[0].get("source") or None}
-    return PriceList.of(prices, per=per or unit, **about)
+    prices = {row["expert"]: _parse_prices(row, delimiter) for row in rows}
+    return PriceList.of(
+        prices,
+        per=per or unit,
+        date=rows[0].get("date") or None,
+        source=rows[0].get("source") or None,
+    )
 
 
 def _price_columns(names: Sequence[str]) -> tuple[dict[str, str], str]:
@@ -391,9 +393,11 @@ def _price_columns(names: Sequence[str]) -> tuple[dict[str, str], str]:
     return roles, units.pop() if units else "1M"
 
 
-def _numbers_in(row: Mapping[str, Any], delimiter: str) -> dict[str, Any]:
+def _parse_prices(row: Mapping[str, Any], delimiter: str) -> dict[str, Any]:
     """Return a row with its prices as numbers; other cells are left for the error message."""
-    from mildroute.costs.schema import DOLLARS, parse_number
+    # Imported here, because Arrow is heavy and clients of models need only the prices.
+    from mildroute.costs.conversion import parse_number
+    from mildroute.costs.schema import DOLLARS
 
     parsed = dict(row)
     for name in ("input", "output", "cached_input"):

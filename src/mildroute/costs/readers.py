@@ -1,41 +1,25 @@
-"""Parquet, CSV, JSON lines, data frames and the long format, all as Arrow tables."""
+"""Files as raw Arrow tables, whole or in runs of rows; every failure becomes one clear line."""
 
 from __future__ import annotations
 
 import codecs
 import importlib
 import io
-import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TextIO
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from mildroute._files import one_line
 from mildroute._optional import needs_extra
 from mildroute.costs.files import SourceFile
-from mildroute.costs.schema import (
-    CONVERSATION,
-    DOLLARS,
-    GROUP,
-    ID,
-    INPUT,
-    LATENCY,
-    SCORE,
-    SPLIT,
-    TIME,
-    as_numbers,
-    as_text,
-)
-from mildroute.costs.validation import RepairLog
+from mildroute.costs.json_lines import json_tables
 from mildroute.exceptions import TableError
 
 __all__ = [
@@ -43,293 +27,10 @@ __all__ = [
     "currency_notes",
     "decimal_mark",
     "first_rows",
-    "json_tables",
-    "pivot_to_wide",
     "read_batches",
     "read_schema",
-    "to_arrow",
+    "read_whole",
 ]
-
-
-# Tables in memory, from any library, as Arrow; none of those libraries is imported here.
-
-
-def to_arrow(data: Any) -> pa.Table:
-    """Convert a table to Arrow.
-
-    Args:
-        data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a
-            mapping of columns, a list of dicts, or anything with the Arrow stream interface.
-
-    Returns:
-        The table; values are not copied if the library allows it.
-    """
-    try:
-        return _converted(data)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, TableError):
-            raise
-        raise TableError(
-            f"the data cannot be turned into an Arrow table: {one_line(error)}; give every column"
-            " one type."
-        ) from error
-
-
-def _converted(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pa.RecordBatchReader):
-        return data.read_all()
-    if isinstance(data, (Mapping, list)):
-        return _of_rows(data) if isinstance(data, list) else _of_mapping(data)
-    if type(data).__module__.split(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "with_format"):
-        return data.with_format("arrow")[:]
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    raise TableError(
-        "a table must be Arrow, pandas, polars, a Hugging Face dataset, a dict of columns or a list"
-        f" of dicts, got {type(data).__name__}."
-    )
-
-
-def _of_rows(rows: list[Any]) -> pa.Table:
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise TableError(f"a list of rows must hold dicts, got {type(row).__name__}.")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _of_mapping({name: [row.get(name) for row in rows] for name in names})
-
-
-def _of_mapping(data: Mapping[Any, Any]) -> pa.Table:
-    if any(hasattr(column, "column_names") for column in data.values()):
-        raise TableError(
-            "a dataset with several splits is not one table; choose one of"
-            f" {', '.join(map(repr, data))}."
-        )
-    for name in data:
-        if not isinstance(name, str):
-            raise TableError(f"column names must be text, got {name!r}; rename the column.")
-    return pa.table({name: _column(name, values) for name, values in data.items()})
-
-
-def _column(name: str, values: Any) -> Any:
-    try:
-        return values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise TableError(
-            f"column {name!r} must hold values of one type: {one_line(error)}; convert them first."
-        ) from error
-
-
-# JSON lines, parsed line by line so that an error message can name the line.
-
-
-def json_tables(stream: TextIO, shown: str, rows: int) -> Iterator[pa.Table]:
-    """Read objects, one per line or all in one array, as tables of at most ``rows`` rows.
-
-    Returns:
-        Tables; a key that a line lacks is a missing value.
-    """
-    records = _records(stream, shown)
-    names: list[str] = []
-    while chunk := list(islice(records, rows)):
-        for record in chunk:
-            names += (
-                [name for name in record if name not in names] if record.keys() - set(names) else []
-            )
-        yield to_arrow({name: [record.get(name) for record in chunk] for name in names})
-
-
-def _records(stream: TextIO, shown: str) -> Iterator[dict[str, Any]]:
-    numbered = (
-        (number, line) for number, line in enumerate(_lines(stream, shown), start=1) if line.strip()
-    )
-    first = next(numbered, None)
-    if first is None:
-        return
-    if first[1].lstrip().startswith("["):
-        rest = "".join(line for _, line in numbered)
-        yield from (
-            _object(item, shown, f"item {number}")
-            for number, item in enumerate(_parsed(first[1] + rest, shown, "the array"))
-        )
-        return
-    yield _object(_parsed(first[1], shown, f"line {first[0]}"), shown, f"line {first[0]}")
-    for number, line in numbered:
-        yield _object(_parsed(line, shown, f"line {number}"), shown, f"line {number}")
-
-
-def _lines(stream: TextIO, shown: str) -> Iterator[str]:
-    try:
-        yield from stream
-    except UnicodeDecodeError as error:
-        raise TableError(
-            f"{shown!r} must be UTF-8 text: {one_line(error)}; save it as UTF-8."
-        ) from error
-
-
-def _parsed(text: str, shown: str, where: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise TableError(
-            f"{shown!r}, {where}: not valid JSON ({one_line(error)}); correct or remove it."
-        ) from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError("a key is there twice")
-    return record
-
-
-def _object(item: Any, shown: str, where: str) -> dict[str, Any]:
-    if not isinstance(item, dict):
-        raise TableError(
-            f"{shown!r}, {where}: each row must be a JSON object, got {type(item).__name__}; write"
-            " {...} per row."
-        )
-    return item
-
-
-# Long tables, one row per query and expert, turned into wide ones, one row per query.
-
-
-_VALUES = {SCORE: ("score",), DOLLARS: ("dollars", "cost"), LATENCY: ("latency",)}
-_COUNTS = {
-    "intokens:": ("intokens",),
-    "outtokens:": ("outtokens",),
-    "inchars:": ("inchars",),
-    "outchars:": ("outchars",),
-}
-_OF_QUERY = {INPUT: (INPUT, "text"), GROUP: (GROUP,), SPLIT: (SPLIT,), TIME: (TIME,)}
-_OF_QUERY |= {CONVERSATION: (CONVERSATION,)}
-_QUERY, _EXPERT = (ID, "query"), ("expert", "model")
-
-
-def pivot_to_wide(
-    table: pa.Table, log: RepairLog, *, parse: bool = False, decimal: str = "."
-) -> pa.Table:
-    """Return one row per query; queries and experts are in the order of first appearance.
-
-    Args:
-        table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
-            ``dollars`` (or ``cost``), ``latency`` and counts, and columns of the query: ``input``
-            (or ``text``), ``group``, ``split``, ``time``.
-        log: Receives the repairs.
-        parse: Whether numbers are still text, as in a CSV file.
-        decimal: Decimal mark of numbers that are still text.
-
-    Returns:
-        A wide table; a pair of query and expert without a row has missing values.
-    """
-    queries, first_rows, query_of = _coded(table, _QUERY)
-    experts, _, expert_of = _coded(table, _EXPERT)
-    cells = query_of * len(experts) + expert_of
-    _check_pairs(cells, queries, experts)
-    columns: dict[str, Any] = {ID: queries} | _of_queries(table, first_rows, query_of, log)
-    for prefix, aliases in (_VALUES | _COUNTS).items():
-        name = _first(table.column_names, aliases)
-        if name is None:
-            continue
-        values = as_numbers(table.column(name), name, parse=parse, decimal=decimal).to_numpy()
-        matrix = np.full(len(queries) * len(experts), np.nan)
-        matrix[cells] = values
-        columns |= {
-            prefix + expert: column
-            for expert, column in zip(
-                experts.to_pylist(), matrix.reshape(-1, len(experts)).T, strict=True
-            )
-        }
-    return pa.table(
-        {
-            name: column if isinstance(column, pa.ChunkedArray) else pa.array(column)
-            for name, column in columns.items()
-        }
-    )
-
-
-def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
-
-
-def _coded(
-    table: pa.Table, aliases: Sequence[str]
-) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return distinct values, the row of each one's first appearance, and each row's code.
-
-    Values are in order of appearance.
-    """
-    name = _first(table.column_names, aliases) or aliases[0]
-    column = as_text(table.column(name), name)
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise TableError(
-            f"column {name!r}, row {row}: a value is needed, got none; fill it in or drop the row."
-        )
-    encoded = column.combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    codes = encoded.indices.to_numpy().astype(np.int64)
-    return encoded.dictionary, np.unique(codes, return_index=True)[1], codes
-
-
-def _check_pairs(cells: NDArray[np.int64], queries: pa.Array, experts: pa.Array) -> None:
-    order = np.argsort(cells, kind="stable")
-    repeated = np.flatnonzero(np.diff(cells[order]) == 0)
-    if len(repeated):
-        before, row = order[repeated[0]], order[repeated[0] + 1]
-        query, expert = (str(part)[:60] for part in _names(int(cells[row]), queries, experts))
-        raise TableError(
-            f"a long table has one row for each query and expert, got rows {before} and {row} for"
-            f" query {query!r} and expert {expert!r}; keep one of them or average them."
-        )
-
-
-def _names(cell: int, queries: pa.Array, experts: pa.Array) -> tuple[str, str]:
-    return queries[cell // len(experts)].as_py(), experts[cell % len(experts)].as_py()
-
-
-def _of_queries(
-    table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog
-) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of the query, which must agree on all of its rows."""
-    columns = {}
-    for target, aliases in _OF_QUERY.items():
-        name = _first(table.column_names, aliases)
-        if name is not None:
-            columns[target] = _same_on_all_rows(table.column(name), name, first_rows, query_of)
-    if INPUT not in columns and ID not in table.column_names:
-        log.notes.append("no input column: the query is taken as id and as input")
-        columns[INPUT] = as_text(table.column("query"), "query").take(pa.array(first_rows))
-        columns = {INPUT: columns.pop(INPUT)} | columns
-    return columns
-
-
-def _same_on_all_rows(
-    column: pa.ChunkedArray, name: str, first_rows: NDArray[np.int64], query_of: NDArray[np.int64]
-) -> pa.ChunkedArray:
-    taken = column.take(pa.array(first_rows))
-    expected = taken.take(pa.array(query_of))
-    same = pc.fill_null(pc.equal(expected, column), False).to_numpy()
-    absent = pc.and_(expected.is_null(), column.is_null()).to_numpy()
-    differs = np.flatnonzero(~(same | absent))
-    if len(differs):
-        row = int(differs[0])
-        raise TableError(
-            f"column {name!r}, row {row}: all rows of a query must agree, got"
-            f" {str(column[row].as_py())[:40]!r} after {str(expected[row].as_py())[:40]!r}; correct"
-            " one of them or give the queries different ids."
-        )
-    return taken
-
-
-# Files as raw Arrow tables, whole or in runs of rows; every failure becomes one clear line.
-
 
 _CSV_BLOCK = 16 * 2**20
 _SAMPLE = 1000
@@ -338,7 +39,7 @@ _LONGEST_HEADER = 2**16
 # 1,234 may be a thousand; 0,234 and 1,5 cannot.
 _DECIMAL_COMMA = r"^[-+]?[$€£]?\s*(0,\d+|\d+,(\d{1,2}|\d{4,}))\s*([$€£%]|[A-Za-z]{3})?$"
 _NOT_DOLLARS = r"^\s*([€£]\s*[\d.,]+|[\d.,]+\s*[€£])\s*$"
-_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 @dataclass(frozen=True)
@@ -381,7 +82,7 @@ def read_schema(file: SourceFile) -> Schema:
         sample = None if first is None else first.slice(0, _SAMPLE)
         if file.kind == "json":
             return Schema(names, names, sample=sample)
-        text = _dialect(file) if file.kind == "csv" else _Dialect("\t", "utf-8")
+        text = _detect_dialect(file) if file.kind == "csv" else _Dialect("\t", "utf-8")
         return Schema(names, names, sample=sample, delimiter=text.delimiter, notes=text.notes)
 
 
@@ -406,13 +107,13 @@ def currency_notes(schema: Schema) -> tuple[str, ...]:
     return ()
 
 
-def first_rows(file: SourceFile, rows: int) -> pa.Table:
+def first_rows(file: SourceFile) -> pa.Table:
     """Return the first rows of a Parquet file."""
     from pyarrow.parquet import ParquetFile
 
     with _one_line_errors(file), file.open() as stream:
         content = ParquetFile(stream)
-        batch = next(content.iter_batches(batch_size=rows), None)
+        batch = next(content.iter_batches(batch_size=_SAMPLE), None)
         return (
             content.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
         )
@@ -438,6 +139,18 @@ def read_batches(
                 yield _spreadsheet(file)
             else:
                 yield from _csv(file) if file.kind == "csv" else _json(file, rows)
+
+
+def read_whole(files: Sequence[SourceFile]) -> pa.Table:
+    """Return all rows and columns of files, unchanged."""
+    tables = [table for file in files for table in read_batches([file], None, rows=2**20)]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        raise TableError(
+            f"the shards of {files[0].shown!r} and its neighbors have columns of different types;"
+            " convert them first."
+        ) from None
 
 
 @contextmanager
@@ -500,11 +213,13 @@ class _Dialect:
         )
 
 
-def _dialect(file: SourceFile) -> _Dialect:
+def _detect_dialect(file: SourceFile) -> _Dialect:
     """Detect the encoding by the first bytes, and the delimiter by its frequency in the header."""
     with file.open() as stream:
         head = stream.read(_HEAD)
-    encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8")
+    encoding = next(
+        (name for mark, name in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "utf-8"
+    )
     if encoding == "utf-8":
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -524,9 +239,9 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
     """Yield all columns as text: types guessed from the first block could fail in a later one."""
     from pyarrow import csv
 
-    dialect = _dialect(file)
-    parse: Any = csv.ParseOptions(newlines_in_values=True, delimiter=dialect.delimiter)
-    read: Any = csv.ReadOptions(
+    dialect = _detect_dialect(file)
+    parse = csv.ParseOptions(newlines_in_values=True, delimiter=dialect.delimiter)
+    read = csv.ReadOptions(
         block_size=_CSV_BLOCK, encoding=dialect.encoding, skip_rows=dialect.skipped
     )
     with (
@@ -534,7 +249,7 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
         csv.open_csv(stream, parse_options=parse, read_options=read) as reader,
     ):
         names = reader.schema.names
-    convert: Any = csv.ConvertOptions(
+    convert = csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False
     )
     with (
@@ -568,14 +283,17 @@ def _spreadsheet(file: SourceFile) -> pa.Table:
         ) from error
     if not rows:
         raise TableError(f"{file.shown!r} is empty; a table needs a header and at least one row.")
-    places = [column for column, name in enumerate(rows[0]) if name is not None]
-    names = [_cell(rows[0][column]) for column in places]
+    indices = [index for index, name in enumerate(rows[0]) if name is not None]
+    names = [_cell_text(rows[0][index]) for index in indices]
     texts = [
-        [_cell(row[column]) if column < len(row) else "" for column in places] for row in rows[1:]
+        [_cell_text(row[index]) if index < len(row) else "" for index in indices]
+        for row in rows[1:]
     ]
-    # Cells beside or below the table, which have no header, make no rows.
+    # Cells beside or below the table have no header and do not count as rows.
     filled = [row for row in texts if any(row)]
-    columns = [pa.array([row[at] for row in filled], pa.large_string()) for at in range(len(names))]
+    columns = [
+        pa.array([row[index] for row in filled], pa.large_string()) for index in range(len(names))
+    ]
     return pa.Table.from_arrays(columns, names)
 
 
@@ -588,7 +306,7 @@ def _filled_rows(sheet: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return "" if value is None else value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,79 +1,23 @@
-"""Duplicate queries, and train and test splits without a query on both sides."""
+"""Splits into train and test rows such that neither an id nor a text is on both sides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mildroute._format import pluralize
-from mildroute._hashing import digests, fingerprints
-from mildroute.costs.clusters import link
+from mildroute.costs.links import link
 from mildroute.costs.schema import GROUP, INPUT, SPLIT, TIME
 from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["DuplicateCounter", "DuplicateDetector", "SplitBy", "split_rows"]
-
-
-# Repeated texts in a stream, by 64-bit fingerprints: eight bytes per row, however long the texts
-# are.
-
-
-class DuplicateCounter:
-    """A counter of rows whose text occurred in an earlier row."""
-
-    def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []
-
-    def add(self, marks: NDArray[np.uint64]) -> None:
-        """Add the digests of the next rows, shape (n, 2)."""
-        self._runs.append(fingerprints(marks))
-
-    def repeats(self) -> int:
-        """Return the number of rows that repeat an earlier one."""
-        if not self._runs:
-            return 0
-        values = np.concatenate(self._runs)
-        values.sort()
-        return int(np.count_nonzero(values[1:] == values[:-1]))
-
-
-class DuplicateDetector:
-    """A detector of the first text that repeats an earlier one."""
-
-    def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []
-
-    def first_repeat(self, column: pa.ChunkedArray) -> int | None:
-        """Return the position of the first text that occurred in an earlier call, or `None`.
-
-        All texts are remembered.
-        """
-        values = fingerprints(digests(column))
-        is_repeat: Any = np.zeros(len(values), dtype=bool)
-        for run in self._runs:
-            places = np.searchsorted(run, values)
-            is_repeat |= run[np.minimum(places, len(run) - 1)] == values
-        self._remember(np.sort(values))
-        return int(is_repeat.argmax()) if is_repeat.any() else None
-
-    def _remember(self, run: NDArray[np.uint64]) -> None:
-        """Merge runs of similar size, so that there are never more than about log n of them."""
-        while self._runs and len(self._runs[-1]) <= 2 * len(run):
-            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-        if len(run):
-            self._runs.append(run)
-
-
-# Train and test rows of a table such that neither an id nor a text is on both sides.
+__all__ = ["SplitBy", "split_rows"]
 
 
 SplitBy = Literal["random", "group", "time", "column"]
-
-_TEST_LABELS, _TRAIN_LABELS = {"test"}, {"train"}
 
 
 def split_rows(
@@ -106,7 +50,7 @@ def split_rows(
     if clusters is not None and by in ("random", "group"):
         blocks = link(blocks, clusters)
     if by == "column":
-        tested = _labeled(table, blocks)
+        tested = _labeled_test(table, blocks)
     else:
         blocks = link(blocks, _codes(table, GROUP)) if by == "group" else blocks
         order = (
@@ -114,7 +58,7 @@ def split_rows(
             if by == "time"
             else np.random.default_rng(seed).permutation(int(blocks.max()) + 1)
         )
-        tested = _filled(blocks, order, round(test * len(blocks)), in_order=by == "time")
+        tested = _test_mask(blocks, order, round(test * len(blocks)), in_order=by == "time")
     sides = np.flatnonzero(~tested), np.flatnonzero(tested)
     if not all(len(side) for side in sides):
         empty = "train" if len(sides[0]) == 0 else "test"
@@ -155,7 +99,7 @@ def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int6
     """Order blocks by their latest time, so that nothing after the first tested moment trains."""
     if TIME not in table.column_names:
         raise TableError("a split by 'time' needs the column 'time'; add it or split at random.")
-    times: Any = table.column(TIME)
+    times = table.column(TIME)
     times = times.cast(pa.int64()) if pa.types.is_timestamp(times.type) else times
     rank = np.empty(len(blocks), dtype=np.int64)
     rank[np.argsort(times.to_numpy(), kind="stable")] = np.arange(len(blocks))
@@ -164,7 +108,7 @@ def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int6
     return np.argsort(-latest, kind="stable")
 
 
-def _filled(
+def _test_mask(
     blocks: NDArray[np.int64],
     order: Sequence[int] | NDArray[np.int64],
     target: int,
@@ -178,7 +122,8 @@ def _filled(
     """
     sizes = np.bincount(blocks)
     chosen = np.zeros(len(sizes), dtype=bool)
-    total, left_out = 0, []
+    total = 0
+    left_out = []
     for position, block in enumerate(np.asarray(order).tolist()):
         if total + sizes[block] <= target:
             chosen[block] = True
@@ -197,19 +142,19 @@ def _filled(
     return chosen[blocks]
 
 
-def _labeled(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _labeled_test(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
     if SPLIT not in table.column_names:
         raise TableError(
             "a split by 'column' needs the column 'split' with the labels 'train' and 'test'; add"
             " it or split at random."
         )
     labels = table.column(SPLIT).to_pylist()
-    odd = sorted(set(labels) - _TEST_LABELS - _TRAIN_LABELS)
+    odd = sorted(set(labels) - {"train", "test"})
     if odd:
         raise TableError(
             f"column 'split', row {labels.index(odd[0])}: a label must be 'train' or 'test', got"
             f" {odd[0]!r}; rename the label."
         )
     tested = np.zeros(int(blocks.max()) + 1, dtype=bool)
-    tested[blocks[[label in _TEST_LABELS for label in labels]]] = True
+    tested[blocks[[label == "test" for label in labels]]] = True
     return tested[blocks]

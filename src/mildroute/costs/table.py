@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from mildroute._format import pluralize
 from mildroute._hashing import content_hash
 from mildroute.costs.clusters import Clusters, find_clusters
-from mildroute.costs.files import is_source, resolve_files, write_table
+from mildroute.costs.dollars import (
+    call_dollars,
+    dollars_of,
+    names_columns,
+    per_call,
+    with_dollars,
+)
+from mildroute.costs.files import is_source, resolve_files
+from mildroute.costs.missing_scores import validate_missing
+from mildroute.costs.options import ColumnMapping, ReadOptions
 from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.readers import read_whole
+from mildroute.costs.repairs import RepairLog
 from mildroute.costs.schema import (
     ANSWER,
     CONVERSATION,
@@ -31,33 +42,41 @@ from mildroute.costs.schema import (
     SPLIT,
     listed,
 )
-from mildroute.costs.source import ColumnMapping, Source, open_source, read_whole
-from mildroute.costs.split import DuplicateDetector, split_rows
+from mildroute.costs.source import open_source
+from mildroute.costs.split import split_rows
 from mildroute.costs.validation import (
-    RepairLog,
-    call_dollars,
     check_holes,
     check_rows,
-    dollars_of,
     drop_duplicates,
-    names_columns,
-    per_call,
     score_notes,
     validate,
-    with_dollars,
     with_large_strings,
 )
+from mildroute.costs.writing import write_table
 from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
-__all__ = ["CostTable", "batches"]
+__all__ = ["ColumnOptions", "CostTable"]
 
 
-# The cost table: the score, cost and latency of every expert on every query.
+# Rows of a chunk.
+_ROWS = 2**20
+# Maximum value of a dollar or a second, as for price weights of routers: products stay finite.
+_MAX_WEIGHT = 1e15
+
+# Dollars of calls: a price list, the path of one, or for each expert dollars per call, the name of
+# a column that holds them, or (input, output) per million tokens.
+Prices = PriceList | str | Path | Mapping[str, Any]
 
 
-_RUN = 2**20
-# Maximum worth of a dollar or a second, as for price weights of routers: products stay finite.
-_HIGHEST_WEIGHT = 1e15
+class ColumnOptions(TypedDict, total=False):
+    """The roles and units of a source's columns, all optional, as :meth:`CostTable.from_any`."""
+
+    input: str | None
+    scores: Mapping[str, str] | Sequence[str] | None
+    prices: Prices | None
+    score_scale: tuple[float, float] | None
+    latency_unit: str | None
+    output_tokens: float | Mapping[str, float] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +132,7 @@ class CostTable:
         experts: Sequence[str] | None = None,
         missing: str = "raise",
         answers: bool = False,
-        **columns: Any,
+        **columns: Unpack[ColumnOptions],
     ) -> CostTable:
         """Read Parquet, CSV, TSV, Excel or JSON lines.
 
@@ -142,8 +161,7 @@ class CostTable:
                 f"read takes a path, a URL or a list of them, got {type(source).__name__}; use"
                 " CostTable.from_data for tables in memory."
             )
-        how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
-        return cls.from_any(source, **how, **columns)[0]
+        return cls.from_any(source, experts=experts, missing=missing, answers=answers, **columns)[0]
 
     @classmethod
     def from_data(
@@ -153,7 +171,7 @@ class CostTable:
         experts: Sequence[str] | None = None,
         missing: str = "raise",
         answers: bool = False,
-        **columns: Any,
+        **columns: Unpack[ColumnOptions],
     ) -> CostTable:
         """Take a table in memory.
 
@@ -179,8 +197,7 @@ class CostTable:
             raise TableError(
                 f"from_data takes a table in memory, got {data!r}; use CostTable.read for files."
             )
-        how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
-        return cls.from_any(data, **how, **columns)[0]
+        return cls.from_any(data, experts=experts, missing=missing, answers=answers, **columns)[0]
 
     @classmethod
     def from_any(
@@ -189,7 +206,7 @@ class CostTable:
         *,
         input: str | None = None,  # noqa: A002
         scores: Mapping[str, str] | Sequence[str] | None = None,
-        prices: Any = None,
+        prices: Prices | None = None,
         experts: Sequence[str] | None = None,
         missing: str = "raise",
         answers: bool = False,
@@ -224,8 +241,8 @@ class CostTable:
             "read as: input 'Prompt'; scores of gpt, llama (columns of numbers from 0 to 1)"
         """
         dollars = prices if names_columns(prices) else None
-        options = (input, scores, dollars, score_scale, latency_unit)
-        mapping = None if options == (None,) * 5 else ColumnMapping(*options)
+        columns = (input, scores, dollars, score_scale, latency_unit)
+        mapping = None if columns == (None,) * 5 else ColumnMapping(*columns)
         if isinstance(data, CostTable):
             if mapping is not None:
                 raise ArgumentError(
@@ -234,8 +251,8 @@ class CostTable:
                 )
             table = data if experts is None else data.select(experts)
         else:
-            how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
-            table = cls._of_opened(open_source(data, rows=_RUN, mapping=mapping, **how))
+            options = ReadOptions(experts, validate_missing(missing), answers, mapping, _ROWS)
+            table = cls._from_source(data, options)
         others = set(prices) - set(table.experts) if isinstance(prices, Mapping) else set()
         if others and experts is None:
             raise TableError(
@@ -270,42 +287,41 @@ class CostTable:
             >>> CostTable.from_long({**answers, "dollars": [0.1, 0.2]}).dollars
             array([[0.1, 0.2]])
         """
-        return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
+        return cls._from_source(data, ReadOptions(experts, validate_missing(missing), rows=_ROWS))
 
     @classmethod
-    def read_new_expert(cls, source: Any, known: Sequence[str]) -> CostTable:
+    def read_new_expert(cls, source: Any, others: Sequence[str]) -> CostTable:
         """Read the scores of an expert that a table does not have yet.
 
         Args:
             source: As for ``read``, in wide form, with the columns of the new expert; those of
-                known experts may be present as well.
-            known: Names of the experts of the table.
+                other experts may be present as well.
+            others: Names of the experts of the table.
 
         Returns:
             A partial table with the new expert first and one of the others second.
         """
         raw = read_whole(resolve_files(source))
         experts = [name[len(SCORE) :] for name in raw.column_names if name.startswith(SCORE)]
-        new = [name for name in experts if name not in known]
+        new = [name for name in experts if name not in others]
         if len(new) != 1:
             raise TableError(
                 "the scores of a new expert need one column 'score:<expert>' that the table does"
                 f" not have, got {len(new)}: {', '.join(map(repr, new)) or 'none'}; add experts one"
-                " by one."
+                " at a time."
             )
         for prefix in (SCORE, DOLLARS):
-            if prefix + new[0] in raw.column_names and prefix + known[0] not in raw.column_names:
-                raw = raw.append_column(prefix + known[0], pa.nulls(raw.num_rows, pa.float64()))
-        return cls.from_data(raw, experts=[new[0], known[0]], missing="keep")
+            if prefix + new[0] in raw.column_names and prefix + others[0] not in raw.column_names:
+                raw = raw.append_column(prefix + others[0], pa.nulls(raw.num_rows, pa.float64()))
+        return cls.from_data(raw, experts=[new[0], others[0]], missing="keep")
 
     @classmethod
-    def _of_opened(cls, source: Source) -> CostTable:
-        runs = [validate(part, source.log) for part in source.parts]
-        if not runs:
-            raise TableError("a table needs at least one row, got none; check the source.")
-        table = drop_duplicates(
-            pa.concat_tables([with_large_strings(run) for run in runs]), source.log
-        )
+    def _from_source(cls, data: Any, options: ReadOptions) -> CostTable:
+        source = open_source(data, options)
+        tables = [with_large_strings(validate(chunk, source.log)) for chunk in source.chunks]
+        if not tables:
+            raise TableError("a table needs at least one row; check the source.")
+        table = drop_duplicates(pa.concat_tables(tables), source.log)
         check_rows(table.num_rows, source.log)
         check_holes(table.num_rows, len(source.layout.experts), source.log)
         return cls(
@@ -368,7 +384,7 @@ class CostTable:
         These are copies of a prompt, near-duplicates, turns of one conversation and, if their rows
         share outcomes, groups.
         """
-        return self._clusters()
+        return self._find_clusters()
 
     def with_whole_groups(self) -> CostTable:
         """Return the table with its groups as clusters: figures are then about new groups."""
@@ -377,10 +393,10 @@ class CostTable:
                 "whole groups need the column 'group', got none; add it, or leave by='group' out."
             )
         table = replace(self)
-        table.__dict__["clusters"] = self._clusters(whole_groups=True)
+        table.__dict__["clusters"] = self._find_clusters(whole_groups=True)
         return table
 
-    def _clusters(self, *, whole_groups: bool = False) -> Clusters:
+    def _find_clusters(self, *, whole_groups: bool = False) -> Clusters:
         return find_clusters(
             self.inputs, self.groups, self.conversations, self.scores, whole_groups=whole_groups
         )
@@ -474,8 +490,8 @@ class CostTable:
             ("latency_weight", latency_weight),
             ("error_weight", error_weight),
         ):
-            if not 0 <= weight <= _HIGHEST_WEIGHT:
-                raise ArgumentError(f"{name} must be from 0 to {_HIGHEST_WEIGHT:g}, got {weight}.")
+            if not 0 <= weight <= _MAX_WEIGHT:
+                raise ArgumentError(f"{name} must be from 0 to {_MAX_WEIGHT:g}, got {weight}.")
         total = error_weight * (1.0 - self.scores)
         for weight, values, column, way_out in (
             (
@@ -567,9 +583,7 @@ class CostTable:
             >>> CostTable.from_data({"query_id": ["q"], **scores}).select(["c", "a"]).experts
             ('c', 'a')
         """
-        source = open_source(
-            self.arrow, experts=experts, rows=_RUN, answers=self._has(ANSWER), missing="keep"
-        )
+        source = open_source(self.arrow, ReadOptions(experts, "keep", self._has(ANSWER)))
         arrow = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=arrow, experts=source.layout.experts)
 
@@ -726,63 +740,3 @@ class CostTable:
             matrix[:, index] = self.arrow.column(prefix + expert).to_numpy()
         matrix.flags.writeable = False
         return matrix
-
-
-# A table larger than memory, as a stream of small tables.
-
-
-def batches(
-    source: Any,
-    *,
-    rows: int = 65_536,
-    experts: Sequence[str] | None = None,
-    missing: str = "raise",
-) -> Iterator[CostTable]:
-    """Yield tables of limited size, checked one by one; ids must be unique across all of them.
-
-    Args:
-        source: An argument of ``CostTable.read`` or ``CostTable.from_data``; a long table is held
-            in memory.
-        rows: Maximum number of rows of a batch; it may have fewer at the end of a file or row
-            group.
-        experts: The experts to keep, or `None` for all.
-        missing: As for ``CostTable.read``.
-
-    Returns:
-        The batches in the order of the rows.
-
-    Example:
-        >>> [len(batch) for batch in batches({"score:a": [1, 0, 1], "score:b": [0, 1, 1]}, rows=2)]
-        [2, 1]
-    """
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise ArgumentError(f"rows must be a whole number of at least 1, got {rows!r}.")
-    data = source.arrow if isinstance(source, CostTable) else source
-    return _checked(open_source(data, experts=experts, missing=missing, rows=rows), rows)
-
-
-def _checked(source: Source, rows: int) -> Iterator[CostTable]:
-    seen = DuplicateDetector()
-    total = 0
-    for part in source.parts:
-        log = RepairLog(list(source.layout.repairs))
-        whole = drop_duplicates(validate(part, log), log)
-        again = seen.first_repeat(whole.column(ID))
-        if again is not None:
-            query = whole.column(ID)[again].as_py()
-            raise TableError(
-                f"column {ID!r}: ids must be unique, got {query[:60]!r} again after row"
-                f" {part.first_row}; keep one of the rows, or use CostTable.read, which drops rows"
-                " that repeat in every column."
-            )
-        for start in range(0, whole.num_rows, rows):
-            total += 1
-            yield CostTable(
-                whole.slice(start, rows),
-                source.layout.experts,
-                source.prices,
-                log.sentences(),
-                source.layout.ignored,
-            )
-    if not total:
-        check_rows(0, source.log)

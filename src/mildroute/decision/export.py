@@ -97,7 +97,7 @@ class LoggedCostTable:
 
     def save(self, target: str | Path) -> Path | str:
         """Write the table; the suffix sets the format, and estimates can only read Parquet."""
-        from mildroute.costs.files import write_table
+        from mildroute.costs.writing import write_table
 
         return write_table(self.arrow, target)
 

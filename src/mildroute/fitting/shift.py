@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import t
 
-from mildroute.costs.clusters import link
+from mildroute.costs.links import link
 from mildroute.costs.table import CostTable
 from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, NewGroups
 from mildroute.fitting.targets import CONFIDENCE

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, event, given, reject, settings, strategies as st
 
+from mildroute.costs.stream import batches
 from mildroute.costs.summary import describe
-from mildroute.costs.table import CostTable, batches
+from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
 from tests.costs import reference
-from tests.costs.reference import Columns, RefusedError
+from tests.costs.slow_reader import Columns, RefusedError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 

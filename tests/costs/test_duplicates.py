@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, strategies as st
 
 from mildroute._hashing import digests, fingerprints
-from mildroute.costs.split import DuplicateCounter, DuplicateDetector
+from mildroute.costs.duplicates import DuplicateCounter, DuplicateDetector
 
 LENGTHS = st.sampled_from(
     [

@@ -197,7 +197,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "input,score:a,score:b,Score:b\nhi,1,0,1\n", {}, "'score:b', got 'score:b' and 'Score:b'",
     ),
     "dollars of some": (
-        "Prompt,a_score,b_score,a_cost\nhi,1,0,1\n", {}, "'cost:' columns .* got none for 'b'",
+        "Prompt,a_score,b_score,a_cost\nhi,1,0,1\n", {}, "'cost:' columns .* missing for 'b'",
     ),
     "a column that is not there": (
         "Prompt,a,b\nhi,1,0\n", {"scores": ["a", "c"]},
