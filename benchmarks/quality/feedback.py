@@ -108,7 +108,7 @@ def simulate(folder: Path, random: np.random.Generator, requests: int, failures:
         DecisionLog(DecisionLogConfig(folder)),
         FeedbackLog(DecisionLogConfig(folder)),
     )
-    parsed = ParsedRequest("chat/completions", "mildroute", "", b"", (0, 0), is_first_turn=True)
+    parsed = ParsedRequest("chat/completions", "mildroute", "", is_first_turn=True)
     statuses = {name: ExpertStatus() for name in EXPERTS}
     worth = np.exp(
         6 * (seen.quality - PRICE_WEIGHT * DOLLARS)

@@ -44,7 +44,7 @@ SETTINGS = f"""
 limits:
   header_timeout: {PATIENCE}
   body_timeout: {PATIENCE}
-  max_body_bytes: 1000000
+  max_body_mb: 1
   max_in_flight: 256
 failover:
   first_byte_timeout: 3.0

@@ -381,7 +381,7 @@ def measure(quick: bool) -> Iterator[Row]:
         with replay_server() as upstream:
             plain = fit_router(folder / "tfidf", "auto", rows)
             yield from passing_through(folder, plain, upstream.url, upstream.port, seconds, rounds)
-            yield from translating(folder, plain, upstream.url, seconds, rounds)
+            yield from messages_beside_chats(folder, plain, upstream.url, seconds, rounds)
             looking = fit_router(folder / "cascade", "auto", max(rows, 200), cascade=True)
             yield from second_look(folder, plain, looking, upstream, seconds, rounds)
             deep = fit_router(folder / "minilm", "minilm-int8", rows)
@@ -511,8 +511,10 @@ def first_bytes(
         )
 
 
-def translating(folder: Path, router: Path, url: str, seconds: float, rounds: int) -> Iterator[Row]:
-    """Experts and clients of Anthropic beside those of OpenAI, at one connection."""
+def messages_beside_chats(
+    folder: Path, router: Path, url: str, seconds: float, rounds: int
+) -> Iterator[Row]:
+    """Clients and experts of Anthropic beside those of OpenAI, at one connection."""
     known = prompts(200)
     with (
         gateway(folder / "chats", router, url) as chats,
@@ -520,8 +522,6 @@ def translating(folder: Path, router: Path, url: str, seconds: float, rounds: in
     ):
         sides = {
             "OpenAI": (chats, "/v1/chat/completions"),
-            "Anthropic expert": (messages, "/v1/chat/completions"),
-            "Anthropic client": (chats, "/v1/messages"),
             "Anthropic client and expert": (messages, "/v1/messages"),
         }
         in_turn(sides, known)  # all vectors are known afterwards

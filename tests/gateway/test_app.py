@@ -183,7 +183,7 @@ class TestLimits:
         self, expert: HostileServer
     ) -> None:
         with running(
-            GatewayConfig(limits=RequestLimits(max_body_bytes=100)), small=expert.url
+            GatewayConfig(limits=RequestLimits(max_body_mb=0.0001)), small=expert.url
         ) as gateway:
             answer = gateway.chat("x" * 200)
             assert (answer.status_code, error_of(answer)["code"]) == (413, "request_too_large")
@@ -283,7 +283,7 @@ def test_an_error_after_the_decision_is_written_down(
         )
         assert gateway.chat().status_code == 500
         assert [(record.status, record.served_by) for record in gateway.records()] == [(500, "")]
-        assert gateway.app.pool.callable["small"].client._calls == 0  # type: ignore[union-attr]
+        assert gateway.app.pool.callable["small"].upstream.slots.calls == 0  # type: ignore[union-attr]
 
 
 def test_a_gateway_needs_names_that_mean_one_thing() -> None:

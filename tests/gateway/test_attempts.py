@@ -20,7 +20,6 @@ from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.gateway.limits import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.circuit_breaker import RetryBudget
-from mildroute.gateway.upstream.client import UpstreamClient, UpstreamRequest
 from mildroute.gateway.upstream.failover import AttemptFailure, error_from_failures
 from tests.experts.hostile_server import (
     Behavior,
@@ -75,29 +74,6 @@ class TestResends:
         assert len(second.calls) == 20
         assert [len(record.attempts) for record in records] == [1, 2] * 20
 
-    def test_a_resend_is_an_attempt_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from mildroute.gateway.upstream._http1 import StaleConnection
-
-        send = UpstreamClient.send
-        stale = [True, False]
-
-        async def sometimes(client: UpstreamClient, request: UpstreamRequest, due: Any) -> Any:
-            if stale.pop(0):
-                raise StaleConnection
-            return await send(client, request, due)
-
-        monkeypatch.setattr(UpstreamClient, "send", sometimes)
-        metrics = GatewayMetrics()
-        with (
-            HostileServer([says("4")]) as first,
-            running(rules(), services={"metrics": metrics}, small=first.url) as gateway,
-        ):
-            assert gateway.chat().status_code == 200
-            assert len(gateway.records()[0].attempts) == 2
-            assert failures(metrics, "small", "stale_connection") == 1.0
-            assert counted(gateway) == 0
-        assert len(first.calls) == 1
-
 
 class TestLongAnswers:
     def test_an_answer_that_takes_longer_than_the_first_byte_may_is_waited_for(self) -> None:
@@ -138,7 +114,8 @@ class TestLongAnswers:
             gateway.chat(max_tokens=7, headers=headers)
             assert limiter.spent("team") == 0.0, "a server that gives up itself sent no answer"
             assert gateway.chat(max_tokens=7, headers=headers).status_code == 504
-            assert limiter.spent("team") == 7.0
+            # The answer is sent before the request is settled.
+            until(lambda: limiter.spent("team") == 7.0)
             assert gateway.chat(max_tokens=7, headers=headers).status_code == 429
             assert [record.cost_usd for record in gateway.records(2)] == [0.0, 0.0]
 

@@ -23,7 +23,6 @@ from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.gateway.limits import LocalLimits
-from mildroute.gateway.upstream.usage import without_logprobs
 from mildroute.persistence.artifact import load_router, save_router
 from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from tests.experts.hostile_server import (
@@ -38,7 +37,6 @@ from tests.experts.hostile_server import (
 from tests.gateway.fakes import FakeManager
 from tests.gateway.running import Running, running
 from tests.gateway.streams import DONE, event, streams, usage
-from tests.support import messages
 
 EXPERTS = ("small", "mid", "large")
 # Dollars per million output tokens; an answer has ten.
@@ -171,17 +169,12 @@ class Experts:
             if (values := table.logprobs(name)) is not None
         }
         self.broken: dict[str, Behavior] = {}
-        self.refuses: set[str] = set()
         self.streams = False
         self.gates: Sequence[threading.Event] = ()
         self.servers: dict[str, HostileServer] = {}
 
     def behavior(self, name: str, call: Call) -> Behavior:
         said = self.answers[name][call.prompt]
-        if call.path.endswith("/messages"):
-            return self.message(said)
-        if call.json.get("logprobs") and name in self.refuses:
-            return status(400, body='{"error": {"message": "logprobs are not supported"}}')
         logprob = self.logprobs.get(name, {}).get(call.prompt)
         pair = (None, None)
         if call.json.get("logprobs") and logprob is not None:
@@ -194,16 +187,6 @@ class Experts:
             return streams(*pieces, usage(0, TOKENS), DONE, gates=self.gates)
         body = json.dumps(completion(said, (0, TOKENS))).encode()
         return self.broken.get(name) or status(200, {}, with_logprobs(body, *pair))
-
-    def message(self, said: str) -> Behavior:
-        """The same by Anthropic's API."""
-        usage = {"input_tokens": 0, "output_tokens": TOKENS}
-        if self.streams:
-            half = len(said) // 2
-            block = messages.text_block(0, said[:half], said[half:])
-            return streams(messages.start(usage=usage), *block, *messages.end("end_turn", TOKENS))
-        text = {"type": "text", "text": said}
-        return status(200, {}, json.dumps(messages.message(text, usage=usage)))
 
     @property
     def calls(self) -> list[tuple[str, str]]:
@@ -219,7 +202,6 @@ def gateway(
     predictor: AsyncPredictor,
     settings: GatewayConfig | None = None,
     services: dict[str, Any] | None = None,
-    kinds: Sequence[str] = ("openai",) * 3,
 ) -> Iterator[tuple[Running, Experts]]:
     experts = Experts(table)
     with ExitStack() as stack:
@@ -228,7 +210,6 @@ def gateway(
             experts.servers[name] = stack.enter_context(HostileServer(script))
         urls = {
             name: {
-                "kind": kinds[place],
                 "base_url": experts.servers[name].url,
                 "price": {"input": 0.0, "output": PRICES[place]},
                 **({"logprobs": True} if name in experts.logprobs else {}),
@@ -300,47 +281,6 @@ def test_the_log_has_each_call_with_its_own_bill(predictor: AsyncPredictor) -> N
             assert header["x-mildroute-reason"] != "fallback"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_anthropic_clients_and_experts_take_part_in_cascades(
-    predictor: AsyncPredictor, stream: bool
-) -> None:
-    table = table_of(30, 9)
-    texts = table.inputs or []
-    path = path_of(predictor._router, table)
-    settings = GatewayConfig(routing=RoutingConfig(stream_looks="hold"))
-    kinds = ("anthropic", "openai", "anthropic")
-    with gateway(table, predictor, settings, kinds=kinds) as (gate, experts):
-        experts.streams = stream
-        body = {"model": "mildroute", "max_tokens": 99, "stream": stream}
-        found = [
-            gate.http.post("/v1/messages", json=body | {"messages": [_user(text)]})
-            for text in texts
-        ]
-        records = list(gate.records(30))
-    served = [answer.headers["x-mildroute-expert"] for answer in found]
-    assert served == [EXPERTS[place] for place in path.experts]
-    assert len(experts.calls) == path.is_called.sum()
-    for answer, name, text in zip(found, served, texts, strict=True):
-        said = _streamed(answer.text) if stream else answer.json()["content"][0]["text"]
-        assert said == experts.answers[name][text]
-    bills = {name: PRICES[place] * TOKENS / 1e6 for place, name in enumerate(EXPERTS)}
-    assert sum(record.cost_usd for record in records) == pytest.approx(
-        sum(bills[name] for name, _ in experts.calls)
-    )
-
-
-def _user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-def _streamed(events: str) -> str:
-    datas = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: ")]
-    assert [datas[0]["type"], datas[-1]["type"]] == ["message_start", "message_stop"]
-    return "".join(
-        data["delta"].get("text", "") for data in datas if "index" in data and "delta" in data
-    )
-
-
 def test_a_stream_is_routed_without_a_look(predictor: AsyncPredictor) -> None:
     table = table_of(6, 3)
     with gateway(table, predictor) as (gate, experts):
@@ -386,61 +326,6 @@ def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: AsyncPr
         assert sum(record.cost_usd for record in gate.records(40)) == pytest.approx(
             sum(bills[name] for name, _ in experts.calls)
         )
-
-
-@pytest.fixture(scope="module")
-def beginnings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cascade that sees the first 16 characters of an answer, which tell how sure it is."""
-    return save(table_of(500, 0), tmp_path_factory.mktemp("beginnings"), answer_characters=16)
-
-
-def test_a_stream_can_be_decided_on_by_its_beginning(beginnings: Path) -> None:
-    table = table_of(40, 8)
-    texts = table.inputs or []
-    predictor = AsyncPredictor.load(beginnings, EncoderConfig(timeout=30.0))
-    path = path_of(predictor._router, table)
-    assert path.is_look.mean() > 0.5
-    settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
-    try:
-        with gateway(table, predictor, settings) as (gate, experts):
-            experts.streams = True
-            found = [gate.chat(text, stream=True) for text in texts]
-            records = gate.records(40)
-            served = [answer.headers["x-mildroute-expert"] for answer in found]
-            assert served == [EXPERTS[place] for place in path.experts]
-            for answer, name, text in zip(found, served, texts, strict=True):
-                assert answer_text(answer.content) == experts.answers[name][text]
-                assert answer.text.rstrip().endswith("[DONE]")
-            assert len(experts.calls) == path.is_called.sum()
-            assert len(set(served)) > 1
-    finally:
-        predictor.close()
-    for record in records:
-        for entry in record.attempts:
-            # Of a stream that was given up, a guess from what had come.
-            is_served = entry["expert"] == record.served_by
-            assert entry["tokens_out"] == TOKENS if is_served else entry["tokens_out"] > 0
-
-
-def test_a_stream_begins_before_its_answer_is_whole(beginnings: Path) -> None:
-    table = table_of(40, 8)
-    predictor = AsyncPredictor.load(beginnings, EncoderConfig(timeout=30.0))
-    _, body = streamed_look(predictor, table)
-    gate = threading.Event()
-    settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
-    try:
-        with gateway(table, predictor, settings) as (served, experts):
-            experts.streams = True
-            experts.gates = (_OPEN, _OPEN, gate)
-            with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-                chunks = answer.iter_raw()
-                seen = next(chunks)
-                assert b"data: {" in seen
-                gate.set()
-                seen += b"".join(chunks)
-            assert seen.endswith(DONE)
-    finally:
-        predictor.close()
 
 
 _OPEN = threading.Event()
@@ -649,7 +534,7 @@ def asked(experts: Experts) -> dict[str, set[bool]]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_log_probabilities_decide_as_in_the_library_and_clients_do_not_see_them(
+def test_log_probabilities_decide_as_in_the_library(
     told: AsyncPredictor, *, is_stream: bool
 ) -> None:
     table = table_of(60, 1, TOLD)
@@ -666,11 +551,6 @@ def test_log_probabilities_decide_as_in_the_library_and_clients_do_not_see_them(
         assert True in asked(experts)["small"] | asked(experts)["mid"]
         spent = sum(PRICES[EXPERTS.index(name)] * TOKENS / 1e6 for name, _ in experts.calls)
         assert sum(record.cost_usd for record in gate.records(60)) == pytest.approx(spent)
-        plain = [
-            gate.chat(text, stream=is_stream, model=name)
-            for text, name in zip(texts, served, strict=True)
-        ]
-    assert [answer.content for answer in found] == [answer.content for answer in plain]
     assert path.is_look.mean() > 0.5
     assert len(set(served)) > 1
 
@@ -685,24 +565,6 @@ def test_a_client_that_asks_for_log_probabilities_gets_them(told: AsyncPredictor
         for name, answer in zip(served, found, strict=True):
             assert ("logprobs" in answer.json()["choices"][0]) == (name in TOLD)
         assert asked(experts)["large"] == {True}
-
-
-def test_an_expert_that_refuses_log_probabilities_is_asked_without_them(
-    told: AsyncPredictor,
-) -> None:
-    table = table_of(30, 2, TOLD)
-    texts = table.inputs or []
-    with gateway(table, told) as (gate, experts):
-        experts.refuses |= {"small", "mid"}
-        found = [gate.chat(text) for text in texts]
-        assert {answer.status_code for answer in found} == {200}
-        for name in experts.refuses:
-            calls = ["logprobs" in call.json for call in experts.servers[name].calls]
-            assert sum(calls) <= 1, "it is asked for them once"
-            assert calls[-1:] != [True], "a refused call is repeated without them"
-        entries = [entry for record in gate.records(30) for entry in record.attempts]
-        refused = [entry for entry in entries if entry["reason"]]
-        assert {(entry["reason"], entry["cost_usd"]) for entry in refused} == {("logprobs", 0.0)}
 
 
 def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(
@@ -722,20 +584,6 @@ def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(
         assert sum("logprobs" in call.json for call in experts.servers["small"].calls) > 1
 
 
-def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: AsyncPredictor) -> None:
-    table = table_of(10, 2, TOLD)
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    with gateway(table, told) as (gate, experts):
-        experts.refuses |= {"small", "mid"}
-        for text in table.inputs or ():
-            assert gate.chat(text, tools=tools).status_code == 200
-        experts.refuses.clear()
-        before = len(experts.calls)
-        assert {gate.chat(text).status_code for text in table.inputs or ()} == {200}
-        assert len(experts.calls) > before
-        assert all(gate.app.pool.find(name).has_logprobs for name in TOLD)
-
-
 def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: AsyncPredictor) -> None:
     table = table_of(20, 2, TOLD)
     texts = table.inputs or []
@@ -743,7 +591,7 @@ def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: AsyncPredi
     served = [EXPERTS[routed.expert] for routed in plain.explain(texts)]
     with gateway(table, told) as (gate, _):
         for name in TOLD:
-            client = gate.app.pool.find(name).client
+            client = gate.app.pool.find(name).upstream
             assert client is not None
             client.has_logprobs = False
         found = [gate.chat(text) for text in texts]
@@ -757,23 +605,3 @@ def test_nothing_is_asked_that_was_not_learned_from(predictor: AsyncPredictor) -
     with gateway(table, predictor) as (gate, experts):
         assert {gate.chat(text).status_code for text in table.inputs or ()} == {200}
         assert True not in set().union(*asked(experts).values())
-
-
-@pytest.mark.parametrize(
-    ("told", "left"),
-    [
-        (b'{"choices":[{"logprobs":{"a":[1]},"b":2}]}', b'{"choices":[{"b":2}]}'),
-        (b'{"choices":[{"logprobs":null}]}', b'{"choices":[{}]}'),
-        (b'{"choices": [ {"a" : "logprobs" , "logprobs" : 1 } , {"logprobs":2, "x":3} ]}',
-         b'{"choices": [ {"a" : "logprobs" } , {"x":3} ]}'),
-        (b'{"x":{"logprobs":1},"choices":[{"message":{"logprobs":1}}]}', None),
-        (b'{"choices":{"logprobs":1}}', None),
-        (b'{"choices":[{"logprobs":1', None),
-        (b'{"choices":[{"logprobs":1}],"\xff":1}', None),
-        (b'"logprobs"', None),
-        (b'data: {"choices":[{"logprobs":1,"b":2}]}\r\n\r\ndata: [DONE]\r\n\r\n',
-         b'data: {"choices":[{"b":2}]}\r\n\r\ndata: [DONE]\r\n\r\n'),
-    ],
-)  # fmt: skip
-def test_log_probabilities_are_cut_out(told: bytes, left: bytes | None) -> None:
-    assert without_logprobs(told) == (told if left is None else left)

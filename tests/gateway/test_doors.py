@@ -365,7 +365,7 @@ class TestRefusals:
         ring = KeyStore([(hash_key(key), APIClient("team-a", requests_per_minute=12.0))])
         services = {"metrics": metrics, "key_store": ring, "limits": LocalLimits()}
         with running(
-            GatewayConfig(limits=RequestLimits(max_body_bytes=100)),
+            GatewayConfig(limits=RequestLimits(max_body_mb=0.0001)),
             services=services,
             small=expert.url,
         ) as gateway:

@@ -16,7 +16,9 @@ from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.failover import Failover
 from tests.experts.hostile_server import (
     Behavior,
+    Call,
     HostileServer,
+    Writer,
     chunked,
     cut_off,
     disconnects,
@@ -141,6 +143,17 @@ def _opened() -> threading.Event:
     return gate
 
 
+def _garbage(begin: bytes = event("a")) -> Behavior:
+    async def behave(call: Call, writer: Writer) -> bool:
+        writer.write(HEAD + framed(begin))
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.write(b"this is no chunk\r\n")
+        return False
+
+    return behave
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "start"),
     [
@@ -158,7 +171,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
     with (
         HostileServer([broken]) as first,
         HostileServer([says("4")]) as second,
-        running(rules(idle_timeout=0.05), small=first.url, large=second.url) as gateway,
+        running(rules(idle_timeout=0.5), small=first.url, large=second.url) as gateway,
     ):
         answer = gateway.http.post(
             f"/v1/{path}", json={"model": "mildroute", "stream": True, **fields}
@@ -173,7 +186,10 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
     assert message.endswith(" in the middle of its answer; ask again.")
     assert b"[DONE]" not in answer.content
     assert second.calls == []
-    assert (record.status, record.served_by) == (504 if how == "silence" else 502, "small")
+    # aiohttp notices garbage when nothing follows it.
+    statuses = {"cut": (502,), "silence": (504,), "garbage": (502, 504)}[how]
+    assert record.status in statuses
+    assert record.served_by == "small"
     assert failures == 1
 
 
@@ -182,7 +198,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
     [
         streams(event("a") + DONE, ends=False),
         streams(event("a"), DONE, ends=False),
-        sends(HEAD + framed(event("a") + DONE) + b"this is no chunk\r\n"),
+        _garbage(event("a") + DONE),
         streams(event("a"), DONE, b"", gates=[_opened(), _opened(), threading.Event()]),
     ],
     ids=["one piece", "two pieces", "garbage", "silence"],
@@ -190,7 +206,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
 def test_a_stream_that_is_cut_off_after_its_last_event_is_an_answer(behavior: Behavior) -> None:
     with (
         HostileServer([behavior]) as server,
-        running(rules(idle_timeout=0.05), small=server.url) as gateway,
+        running(rules(idle_timeout=0.5), small=server.url) as gateway,
     ):
         answer = gateway.chat(stream=True)
         record = gateway.records()[0]
@@ -203,11 +219,7 @@ def _silent() -> Behavior:
     return streams(event("a"), event("b"), gates=[_opened(), threading.Event()])
 
 
-def _garbage() -> Behavior:
-    return sends(HEAD + framed(event("a")) + b"this is no chunk\r\n")
-
-
-def test_a_broken_answer_that_is_no_stream_of_events_is_cut_off_and_not_ended() -> None:
+def test_a_broken_answer_that_is_no_stream_of_events_is_a_failure() -> None:
     head = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
@@ -215,8 +227,7 @@ def test_a_broken_answer_that_is_no_stream_of_events_is_cut_off_and_not_ended() 
         HostileServer([streams(b'{"half', head=head, ends=False)]) as first,
         running(rules(), small=first.url) as gateway,
     ):
-        with pytest.raises(Exception, match=r"incomplete|peer closed"):
-            gateway.chat(stream=True)
+        assert gateway.chat(stream=True).status_code == 502
         assert gateway.records()[0].status == 502
 
 
@@ -454,9 +465,9 @@ def test_under_load_with_a_broken_expert_each_request_is_answered_once_and_writt
     ):
         statuses = list(pool.map(lambda number: _status(gateway, number), range(160)))
         records = gateway.records(160)
-        upstreams = [candidate.client for candidate in gateway.app.pool.callable.values()]
+        upstreams = [candidate.upstream for candidate in gateway.app.pool.callable.values()]
         until(lambda: gateway.app.limiter.in_flight == 0)
-        assert all(upstream is not None and upstream._calls == 0 for upstream in upstreams)
+        assert all(upstream is not None and upstream.slots.calls == 0 for upstream in upstreams)
     assert statuses == [200] * 160
     assert len({record.decision_id for record in records}) == len(records) == 160
 

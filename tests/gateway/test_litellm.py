@@ -416,9 +416,9 @@ def test_a_client_that_goes_away_ends_the_call_of_the_provider() -> None:
         with found.http.stream("POST", "/v1/chat/completions", json=body) as response:
             assert next(response.iter_lines()).startswith("data:")
         assert gone.wait(10)
-        client = found.app.pool.find("small").client
-        assert client is not None
-        until(lambda: client.load[1] == 0)
+        upstream = found.app.pool.find("small").upstream
+        assert upstream is not None
+        until(lambda: upstream.slots.calls == 0)
 
 
 def test_no_more_calls_than_allowed_run_at_once() -> None:

@@ -259,7 +259,7 @@ def test_a_client_that_goes_away_frees_the_expert_after_the_time_to_drain(is_str
         until(lambda: expert.at_once == 0)
         record = gateway.records()[0]
         until(lambda: gateway.app.limiter.in_flight == 0)
-        assert gateway.app.pool.callable["small"].client.connections == 0  # type: ignore[union-attr]
+        assert gateway.app.pool.callable["small"].upstream.slots.calls == 0  # type: ignore[union-attr]
     assert (record.status, len(record.attempts)) == (499, 1)
     assert record.served_by == ("small" if is_stream else "")
     assert (record.tokens_out > 0) == is_stream

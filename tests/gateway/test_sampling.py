@@ -40,6 +40,7 @@ from mildroute.gateway.config import (
 from mildroute.gateway.limits import DAY
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.sampling import FileBudget, load_sampler
+from mildroute.gateway.upstream.base import CallSlots
 from tests.experts.hostile_server import Behavior, Call, HostileServer, hangs, says, status
 from tests.gateway.fakes import FakeManager, experts_at
 from tests.gateway.running import TRUST, Running, running, until
@@ -268,16 +269,16 @@ def test_a_call_takes_no_slot_that_a_client_waits_for(tmp_path: Path) -> None:
         HostileServer(grades) as judge,
         sampling(tmp_path, judge, small=small, large=large) as gateway,
     ):
-        client = gateway.app.pool.callable["large"].client
-        assert client is not None
-        client._max_calls = 1
+        upstream = gateway.app.pool.callable["large"].upstream
+        assert upstream is not None
+        upstream.slots = CallSlots(1)
         busy = threading.Thread(target=lambda: gateway.chat(model="large", stream=True))
         busy.start()
         until(lambda: len(large.calls) == 1)
         assert gateway.chat().status_code == 200
         until(lambda: figure(gateway, "mildroute_sampling_left_dollars") < 100)
         time.sleep(0.3)
-        assert (len(large.calls), client.load[2]) == (1, 0)
+        assert (len(large.calls), upstream.slots.waiting) == (1, 0)
         gate.set()
         busy.join()
         until(lambda: len(large.calls) == 2)

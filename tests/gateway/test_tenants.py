@@ -32,9 +32,9 @@ from mildroute import CostTable, fit
 from mildroute.decision.log import DecisionRecord, read_log
 from mildroute.decision.prompt import prompt_of_messages
 from mildroute.gateway.config import FailoverConfig, GatewayConfig, RequestLimits
-from mildroute.gateway.http.body import parse_request
+from mildroute.gateway.http.body import parse_request, read_object
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import parse_body
+from mildroute.gateway.http.request import BodyReader
 from mildroute.gateway.key_changes import add_client, revoke_key
 from mildroute.gateway.keys import KeyStore
 from mildroute.persistence import save_router
@@ -42,7 +42,7 @@ from tests.experts.hostile_server import Behavior, Call, HostileServer, Writer, 
 from tests.gateway.running import Running, running, until
 
 # Bytes: just below the limit of a body.
-LARGE = 19_000_000
+LARGE = 7_500_000
 # Seconds that the expert takes: a fast one.
 EXPERT_SECONDS = 0.03
 MAX_IN_FLIGHT = 64
@@ -274,10 +274,10 @@ CHAT = "/v1/chat/completions"
 class TestAnotherClient:
     def test_18_megabytes_of_objects(self, gateway: Gateway) -> None:
         """T7: the loop stood still for 1.95 s. Now they are refused before they are decoded."""
-        assert check_other_client(gateway, CHAT, objects_body(18_000_000), threads=1) == {400}
+        assert check_other_client(gateway, CHAT, objects_body(LARGE), threads=1) == {400}
 
     def test_19_megabytes_of_text(self, gateway: Gateway) -> None:
-        body = chat_body(ESCAPED * 700_000)
+        body = chat_body(ESCAPED * 280_000)
         assert check_other_client(gateway, CHAT, body, threads=1) == {200}
 
     def test_4_calls_of_1000_long_inputs(self, gateway: Gateway) -> None:
@@ -398,24 +398,28 @@ def test_a_body_is_held_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        objects_body(18_000_000),
-        b'{"model":"m","messages":[{"role":"user","content":[' + b"7," * 9_000_000 + b"7]}]}",
-        b'{"model":"m","messages":[' + b'{"a":{}},' * 66_000 + b"{}]}" + b" " * 17_000_000,
-        chat_body(ESCAPED * 700_000),
+        objects_body(LARGE),
+        b'{"model":"m","messages":[{"role":"user","content":[' + b"7," * 3_700_000 + b"7]}]}",
+        b'{"model":"m","messages":[' + b'{"a":{}},' * 66_000 + b"{}]}" + b" " * 6_500_000,
+        chat_body(ESCAPED * 280_000),
         chat_body("x" * LARGE),
         json.dumps(
-            {"model": "m", "messages": [{"role": "user", "content": ESCAPED * 2900}] * 240}
+            {"model": "m", "messages": [{"role": "user", "content": ESCAPED * 2900}] * 96}
         ).encode(),
-        chat_body("\u6771\u4eac" * 1_500_000),
+        chat_body("\u6771\u4eac" * 1_200_000),
     ],
     ids=["objects", "numbers", "nested", "escapes", "plain", "many strings", "japanese"],
 )
-def test_a_body_of_18_megabytes_stalls_the_loop_for_at_most_100_ms(body: bytes) -> None:
+def test_a_large_body_stalls_the_loop_for_at_most_100_ms(body: bytes) -> None:
     """T7: 1.95 s for objects, 1.67 s for numbers."""
 
     async def longest_gap() -> float:
         loop = asyncio.get_running_loop()
-        parsing = asyncio.ensure_future(parse_body(body, parse_request, "chat/completions", body))
+        parsing = asyncio.ensure_future(
+            BodyReader().read(
+                "hostile", body, lambda: parse_request("chat/completions", read_object(body))
+            )
+        )
         longest = 0.0
         at = loop.time()
         while not parsing.done():
@@ -440,36 +444,37 @@ def test_a_body_of_18_megabytes_stalls_the_loop_for_at_most_100_ms(body: bytes) 
     "text", ["x" * 300_000, ESCAPED * 20_000, "\u6771\u4eac \U0001f600" * 60_000]
 )
 @pytest.mark.parametrize("is_ascii", [True, False])
-def test_a_large_body_is_passed_on_byte_for_byte_but_for_its_model(
+def test_a_large_body_is_passed_on_but_for_its_model(
     text: str, model_first: bool, is_ascii: bool
 ) -> None:
     messages = [{"role": "system", "content": text}, {"role": "user", "content": "Hi" + text}]
     fields = {"messages": messages, "stream": True}
     document = {"model": "m", **fields} if model_first else {**fields, "model": "m"}
     body = json.dumps(document, ensure_ascii=is_ascii).encode()
-    parsed = parse_request("chat/completions", body)
-    sent = json.loads(b"".join(parsed.body_for("other", include_usage=True)))
+    parsed = parse_request("chat/completions", read_object(body))
+    sent = json.loads(parsed.body_for("other", include_usage=True))
     assert sent == document | {"model": "other", "stream_options": {"include_usage": True}}
-    assert (parsed.text[:9], parsed.text[-9:]) == (f"Hi{text}"[:9], text[-9:])
-    assert len(parsed.text) < 100_000
-    whole = prompt_of_messages(messages).estimate()
-    assert 0.95 * whole < parsed.tokens_in < 4 * whole
+    assert parsed.text == f"Hi{text}"
+    assert parsed.tokens_in == prompt_of_messages(messages).estimate()
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b'{"model":"m","x":"' + b"a" * 300_000 + b'\xff"}', "wrong byte at 300018"),
-        (b'{"model":"m","x":"' + b"a" * 300_000 + b'\xe6\x9d"}', "wrong byte at 300018"),
-        (b'{"model":"m","x":"' + b"a" * 300_000 + b"\n" + b"a" * 300_000 + b'"}', "control"),
+        (b'{"model":"m","x":"' + b"a" * 300_000 + b'\xff"}', "UTF-8"),
+        (b'{"model":"m","x":"' + b"a" * 300_000 + b'\xe6\x9d"}', "UTF-8"),
+        (
+            b'{"model":"m","x":"' + b"a" * 300_000 + b"\n" + b"a" * 300_000 + b'"}',
+            "control character",
+        ),
         (b'{"model":"m","x":"' + b"a" * 300_000 + b"\\uzz" + b"a" * 300_000 + b'"}', "escape"),
-        (b'{"model":"m","x":"' + b"a" * 300_000, "Unterminated"),
-        (b'{"model":"m","x":[' + b"1," * 200_001 + b"1]}", "at most 200,000 values"),
+        (b'{"model":"m","x":"' + b"a" * 300_000, "JSON"),
+        (b'{"model":"m","x":[' + b"{}," * 200_001 + b"1]}", "at most 200,000 objects and lists"),
     ],
 )
 def test_a_large_body_that_is_wrong_is_refused(body: bytes, words: str) -> None:
     with pytest.raises(APIError, match=words):
-        parse_request("chat/completions", body)
+        parse_request("chat/completions", read_object(body))
 
 
 def test_keys_name_their_models_and_end(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mildroute.gateway.upstream.client import UpstreamClient
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -14,7 +15,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from mildroute.experts.config import ExpertSpec
 from mildroute.gateway.config import FailoverConfig, GatewayConfig
 from mildroute.gateway.observability.tracing import Tracing
-from mildroute.gateway.upstream.client import UpstreamClient
 from tests.experts.hostile_server import HostileServer, says, status
 from tests.gateway.running import Running, running, until
 from tests.gateway.streams import DONE, endless, event, streams, usage

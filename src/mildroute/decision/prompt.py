@@ -6,22 +6,19 @@ The text that is routed, its size, and what it takes to understand it.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.exceptions import ArgumentError
 
 __all__ = [
     "LAST",
-    "LEFT_OUT",
-    "MAX_NUMBER",
     "RoutedPrompt",
     "RoutingInput",
     "prompt_of_messages",
     "prompt_of_texts",
     "text_of",
-    "without_secret",
 ]
 
 
@@ -34,6 +31,7 @@ _OTHER_MEDIA = frozenset(
 _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
+_TOOL_BLOCKS = ("tool_use", "tool_result")
 _SYSTEM = ("system", "developer")
 _SPEAKERS = ("user", "assistant")
 _TOOL_ROLES = ("tool", "function")
@@ -57,21 +55,15 @@ _UNCOUNTED = frozenset(
 # Characters of these, of names and of numbers that are not worth counting; experts read about four
 # tokens with each message.
 _MAX_UNCOUNTED = 4096
-# The most characters of a number with a fraction or an exponent.
-MAX_NUMBER = 64
+# Characters that a number with a fraction or an exponent may have.
+_MAX_NUMBER = 64
+_MAX_VALUES = 200_000
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
 # All but the alphabets of Europe and the Near East, and their punctuation: of Chinese, Japanese,
 # Korean, the scripts of South Asia, signs and emoji, common tokenizers take about one token for
 # each character, and not one for four; of rare scripts up to three.
 _dense = re.compile("[\u0700-\u1dff\u2070-\uffff\U00010000-\U0010ffff]+")
-# What stands in a string of a large body in place of its middle; see ``shorten``. No client knows
-# the secret: one that could write such a mark could set its own bill.
-_SECRET = secrets.token_hex(16)
-LEFT_OUT = b"...[%d bytes left out{}]...".replace(b"{}", _SECRET.encode())
-_find_left_out = re.compile(rf"\.\.\.\[(\d{{1,12}}) bytes left out{_SECRET}\]\.\.\.").findall
-_MIN_SHORTENED = 1 << 11
-_BYTES_PER_TOKEN = 3
 # Characters whose script is told in one call: other threads wait for about 10 ms.
 _MAX_IN_ONE_CALL = 1 << 16
 
@@ -127,10 +119,6 @@ class RoutedPrompt:
 
     def count(self, text: str) -> None:
         """Count the characters of a text, or of the JSON of several."""
-        if len(text) > _MIN_SHORTENED and (left_out := _find_left_out(text)):
-            self.tokens += sum(map(int, left_out)) // (
-                CHARACTERS_PER_TOKEN if text.isascii() else _BYTES_PER_TOKEN
-            )
         characters = len(text)
         if not text.isascii():
             characters = sum(
@@ -144,6 +132,10 @@ class RoutedPrompt:
         """Count all of a value; of each image, sound or file, the same."""
         values = [value]
         while values:
+            if len(values) > _MAX_VALUES:
+                raise ArgumentError(
+                    f"a message must have at most {_MAX_VALUES:,} values; send several messages."
+                )
             value = values.pop()
             if type(value) is str:
                 self.count(value)
@@ -152,7 +144,7 @@ class RoutedPrompt:
             elif type(value) is dict:
                 values += self._count_part(value)
             else:
-                self.uncounted += MAX_NUMBER if type(value) is float else len(str(value))
+                self.uncounted += _MAX_NUMBER if type(value) is float else len(str(value))
 
     def _count_part(self, part: Json) -> list[Any]:
         """Count names, and an image, sound or file as such; return what is still to be counted."""
@@ -194,11 +186,6 @@ def _beside_data(value: Any) -> list[Any]:
 
 def _is_text_file(value: Any) -> bool:
     return type(value) is str and _text_address(value) is not None
-
-
-def without_secret(text: str) -> str:
-    """A text as its mark may be shown."""
-    return text.replace(_SECRET, "")
 
 
 def prompt_of_messages(
@@ -283,6 +270,9 @@ def _measure(message: Json, prompt: RoutedPrompt) -> None:
     legacy = message.get("function_call")
     if calls or legacy or role == "tool" or (type(kind) is str and kind in _TOOL_ITEMS):
         prompt.needs.add("tools")
+    for part in _parts_of(message.get("content")):
+        if type(part) is dict and part.get("type") in _TOOL_BLOCKS:
+            prompt.needs.add("tools")
 
 
 def _routed_text(messages: Sequence[Json]) -> str:
@@ -326,9 +316,12 @@ def _content(message: Json) -> str:
 
 def _is_tool_result(message: Json) -> bool:
     kind = message.get("type")
-    return message.get("role") in _TOOL_ROLES or (
-        isinstance(kind, str) and kind.endswith("_call_output")
-    )
+    if message.get("role") in _TOOL_ROLES:
+        return True
+    # Anthropic's clients send the results of tools as blocks of the user.
+    blocks = [part.get("type") for part in _parts_of(message.get("content")) if type(part) is dict]
+    is_block = "tool_result" in blocks and "text" not in blocks
+    return is_block or (type(kind) is str and kind.endswith("_call_output"))
 
 
 def _opening(messages: Sequence[Json]) -> list[str] | None:
@@ -348,7 +341,9 @@ def _addresses(content: Any) -> Iterator[str]:
     The same question about two pictures begins two conversations.
     """
     for part in _parts_of(content):
-        image = part.get("image_url") if type(part) is dict else None
-        address = image.get("url") if type(image) is dict else image
+        if type(part) is not dict:
+            continue
+        image = part.get("image_url", part.get("source"))
+        address = image.get("url", image.get("data")) if type(image) is dict else image
         if type(address) is str:
             yield address

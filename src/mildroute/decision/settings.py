@@ -122,10 +122,9 @@ class RoutingConfig:
     """Additional names that clients may write under ``model`` to be routed, each with a target in
     the same form, or with nothing for the router's own operating point."""
 
-    stream_looks: Literal["route", "hold", "first"] = "route"
+    stream_looks: Literal["route", "hold"] = "route"
     """Streaming requests of a cascade: ``route`` chooses an expert without reading an answer,
-    ``hold`` holds the answer back until it is complete and has been read, ``first`` reads the
-    beginning of the answer if the router was fitted on beginnings (``fit --answer-characters``)."""
+    ``hold`` holds the answer back until it is complete and has been read."""
 
     stream_keep_alive: float = field(default=10.0, metadata=_POSITIVE)
     """Seconds of silence after which a stream that is held back begins with a comment, repeated as

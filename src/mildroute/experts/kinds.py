@@ -245,9 +245,6 @@ class AnthropicKind(_LanguageModel):
     query: Query = field(default_factory=dict)
     """Query string of the address; no secrets."""
 
-    sampling: bool = True
-    """Send ``temperature``, ``top_p`` and ``top_k``, which newer models reject."""
-
     def __post_init__(self) -> None:
         """Check the settings together."""
         if self.api_key_env is not None and "x-api-key" in map(str.lower, self.headers):
@@ -259,9 +256,7 @@ class AnthropicKind(_LanguageModel):
 
     def model_settings(self) -> AnthropicSettings:
         """Return the settings of the model."""
-        return AnthropicSettings(
-            self.base_url, query=self.query, sampling=self.sampling, **self._model_arguments()
-        )
+        return AnthropicSettings(self.base_url, query=self.query, **self._model_arguments())
 
 
 @dataclass(frozen=True, kw_only=True, config=MODEL)

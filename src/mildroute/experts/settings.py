@@ -13,12 +13,7 @@ from mildroute._checks import validate_amount, validate_count
 from mildroute._fingerprint import fingerprint
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.anthropic import (
-    DEFAULT_MAX_TOKENS,
-    TranslationError,
-    chat_to_messages,
-    message_to_completion,
-)
+from mildroute.experts.anthropic import DEFAULT_MAX_TOKENS, message_body, parse_message
 from mildroute.experts.base import Query
 from mildroute.experts.completion import Completion, parse_completion
 from mildroute.experts.prompts import PromptTemplate
@@ -284,11 +279,7 @@ class ModelSettings:
 class AnthropicSettings(ModelSettings):
     """A model behind Anthropic's Messages API.
 
-    ``request`` has the keys of a chat completion, which are translated.
-
-    Args:
-        sampling: Whether ``temperature``, ``top_p`` and ``top_k`` are sent; newer models reject
-            them.
+    ``request`` has the fields of the Messages API, which are sent unchanged.
 
     Example:
         >>> claude = AnthropicSettings("https://api.anthropic.com", "claude-opus-5-5")
@@ -298,20 +289,14 @@ class AnthropicSettings(ModelSettings):
         b'{"model": "claude-opus-5-5", "max_tokens": 4096,'
     """
 
-    sampling: bool = True
-
     def __post_init__(self) -> None:
-        """Check the parts, and that the request can be translated."""
+        """Check the parts."""
         super().__post_init__()
         if self.prompt.raw is not None:
             raise ArgumentError(
                 "prompt must not be raw for kind anthropic, whose API takes messages; give a user"
                 " prompt."
             )
-        try:
-            chat_to_messages({**self.request, "messages": []})
-        except TranslationError as error:
-            raise ArgumentError(f"request cannot be sent: {error}") from None
 
     @property
     def url(self) -> str:
@@ -325,20 +310,15 @@ class AnthropicSettings(ModelSettings):
 
     def body(self, query: Query) -> bytes:
         """The request as JSON; a field that the prompt needs and the query lacks is an error."""
-        chat = {**self.request, "model": self.model, **self.prompt.payload(query)}
-        return json.dumps(chat_to_messages(chat, sampling=self.sampling)).encode()
+        messages = self.prompt.payload(query)["messages"]
+        return json.dumps(message_body(self.model, messages, self.request)).encode()
 
     def _max_output_tokens(self) -> float:
-        found = super()._max_output_tokens()
-        is_bounded = any(self.request.get(name) is not None for name in _BOUNDS)
-        return found if is_bounded else min(found, DEFAULT_MAX_TOKENS)
+        return float(self.request.get("max_tokens", DEFAULT_MAX_TOKENS))
 
     def parse(self, document: Any) -> Completion:
         """The answer in a parsed body, of any shape."""
-        try:
-            return parse_completion(message_to_completion(document))
-        except TranslationError as error:
-            return Completion(None, f"the body is no message: {error}")
+        return parse_message(document)
 
 
 def messages_url(base_url: str) -> str:

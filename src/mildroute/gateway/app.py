@@ -23,13 +23,13 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
-from mildroute.gateway.api.completions import CompletionsEndpoint
 from mildroute.gateway.api.dashboard import Dashboard
 from mildroute.gateway.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.gateway.api.route import RouteEndpoint
 from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestRecorder
+from mildroute.gateway.http.body import PATHS
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import (
     Endpoint,
@@ -46,6 +46,7 @@ from mildroute.gateway.limits import Limits, LocalLimits
 from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing
+from mildroute.gateway.proxy import Proxy
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.sampling import Sampler
@@ -64,7 +65,6 @@ except ImportError:
     ) from None
 
 
-_COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings", "messages")
 # What the page calls.
 _PLAYGROUND = ("/v1/route", "/v1/chat/completions")
 _POLL_INTERVAL = 0.02
@@ -227,7 +227,7 @@ class Gateway:
             if services.sampler is not None:
                 await services.sampler.stop()
             await services.limits.close()
-            self.pool.close()
+            await self.pool.close()
             services.close()
 
     def _build_apps(self) -> ASGIApp:
@@ -323,7 +323,7 @@ class Gateway:
             clock=services.clock,
             now=services.now,
         )
-        completions = CompletionsEndpoint(
+        proxy = Proxy(
             authenticator,
             decider,
             self.pool,
@@ -335,7 +335,7 @@ class Gateway:
         if services.sampler is not None:
             services.sampler.attach(self.pool, failover)
         handlers: dict[str, Handler] = {
-            f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS
+            f"/v1/{path}": functools.partial(proxy.handle, path) for path in PATHS
         }
         handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
         return handlers

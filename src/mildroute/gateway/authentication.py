@@ -32,11 +32,10 @@ class Authenticator:
         """Return the client of a request; raises an APIError if it has no valid key."""
         if self._key_store.is_open:
             check_site(request)
-        sent = request.header(b"authorization")
-        client = self._key_store.find(None if sent is None else sent.decode("latin-1"))
-        if client is None and (sent := request.header(b"x-api-key")) is not None:
+        client = self._key_store.find(request.headers.get("authorization"))
+        if client is None and (key := request.headers.get("x-api-key")) is not None:
             # Anthropic's clients send their key so, perhaps beside another one.
-            client = self._key_store.find(f"Bearer {sent.decode('latin-1')}")
+            client = self._key_store.find(f"Bearer {key}")
         if client is None:
             raise APIError(
                 401,
@@ -108,6 +107,6 @@ class AdminAuth:
 
     def check(self, request: Request) -> None:
         """Raise an APIError if the request does not have it."""
-        sent = hashlib.sha256(request.header(b"authorization") or b"").digest()
+        sent = hashlib.sha256(request.headers.get("authorization", "").encode("latin-1")).digest()
         if not hmac.compare_digest(sent, self._digest):
             raise APIError(401, "the admin key is needed, as 'Authorization: Bearer ...'.")

@@ -154,8 +154,8 @@ class FailoverConfig:
 class RequestLimits:
     """Limits on what a client may send."""
 
-    max_body_bytes: Count = 20 << 20
-    """Maximum bytes of a request's body."""
+    max_body_mb: Positive = 8.0
+    """Maximum megabytes of a request's body."""
 
     body_timeout: Positive = 30.0
     """Seconds in which the body must arrive."""

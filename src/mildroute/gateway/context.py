@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
 import time
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 from urllib.parse import quote
 
 from mildroute.decision.decision import Decision
@@ -33,7 +33,7 @@ __all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
 
 _LOG = logging.getLogger(__name__)
 # Header of clients that want the decision and its dollars in the body, with the value "on".
-DETAILS = b"x-mildroute-details"
+DETAILS = "x-mildroute-details"
 # Reasons for which an expert gave no answer and did not fail: another one was faster, or its
 # circuit was open, which has a line of its own.
 _NO_FAULT = ("hedged", "circuit_open")
@@ -44,7 +44,7 @@ _FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
 # Bytes of a response that is sampled.
 _MAX_ANSWER = 1 << 20
-_parse_traceparent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
+_parse_traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
 
 
 class RequestContext:
@@ -65,7 +65,6 @@ class RequestContext:
         routing: Decided: experts to call, and why.
         decided: When that was settled, or 0.
         attempts: Attempted: calls and failures.
-        waited: Seconds that were spent on calls until the first byte of a response.
         served_by: Responded: the expert whose response the client gets, or empty.
         first_byte: When the response began, or 0.
         status: That the client saw; 499 until it has seen one.
@@ -76,7 +75,6 @@ class RequestContext:
         reservation: What is held in the client's budgets until it has ended, or none.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
-        bytes_out: Of the body of the response, as far as it was sent.
         answer: Bytes of the response as its expert sent them, if it is to be sampled, else none.
     """
 
@@ -84,7 +82,6 @@ class RequestContext:
         "answer",
         "arrived",
         "attempts",
-        "bytes_out",
         "cached_tokens",
         "client",
         "decided",
@@ -101,7 +98,6 @@ class RequestContext:
         "time",
         "tokens",
         "trace_id",
-        "waited",
     )
 
     def __init__(
@@ -122,7 +118,6 @@ class RequestContext:
         self.routing = RoutingResult(Decision((), ""))
         self.decided = 0.0
         self.attempts = AttemptLog()
-        self.waited = 0.0
         self.served_by = ""
         self.first_byte = 0.0
         self.status = CLIENT_CLOSED_REQUEST
@@ -132,7 +127,6 @@ class RequestContext:
         self.reservation: Reservation | None = None
         self.span: RequestSpan | None = None
         self.trace_id = ""
-        self.bytes_out = 0
         self.answer: bytearray | None = None
 
     @property
@@ -143,7 +137,7 @@ class RequestContext:
     @property
     def cost_usd(self) -> float:
         """Dollars of all calls."""
-        return sum([call.cost_usd for call in self.attempts.calls], 0.0)
+        return sum([call.charge.dollars for call in self.attempts.calls], 0.0)
 
     @property
     def charge(self) -> float:
@@ -158,7 +152,7 @@ class RequestContext:
         """
         return self.request_id or self.parsed.text
 
-    def keep(self, chunk: bytes | bytearray) -> None:
+    def keep(self, chunk: bytes) -> None:
         """Keep a part of a response that is to be sampled; one that is too long is not."""
         if self.answer is not None:
             self.answer += chunk
@@ -180,21 +174,22 @@ class RequestContext:
     @property
     def has_estimated_cost(self) -> bool:
         """Whether an expert that was charged for had reported no tokens."""
-        return any(call.cost_usd and not call.is_reported for call in self.attempts.calls)
+        return any(
+            call.charge.dollars and not call.charge.is_reported for call in self.attempts.calls
+        )
 
-    def details(self, *, has_price: bool) -> bytes:
+    def details(self, *, has_price: bool) -> dict[str, Any]:
         """What :data:`DETAILS` adds to a response: the decision, its expert and its dollars.
 
         None stands for the dollars of an expert without a price.
         """
-        details = {
+        return {
             "expert": self.served_by,
             "reason": self.reason,
             "cost_dollars": self.cost_usd if has_price else None,
             "cost_is_estimated": has_price and self.has_estimated_cost,
             "decision_id": self.decision_id,
         }
-        return json.dumps(details).encode()
 
     def headers(self, expert: bytes | None = None, *, is_charged: bool = False) -> list[Header]:
         """Headers that tell the client of the decision and of the expert that served it.
@@ -215,11 +210,6 @@ class RequestContext:
             headers.append((b"x-mildroute-calls", ", ".join(calls).encode()))
         return headers if expert is None else [(b"x-mildroute-expert", expert), *headers]
 
-    @property
-    def added(self) -> float | None:
-        """Seconds that the gateway itself took until the first byte, or none if there was none."""
-        return max(0.0, self.first_byte - self.arrived - self.waited) if self.first_byte else None
-
     def record(
         self, baseline: UpstreamExpert | None, shadow: str, *, log_prompts: bool = False
     ) -> DecisionRecord:
@@ -237,7 +227,7 @@ class RequestContext:
             decision_id=self.decision_id,
             time=self.time,
             key=self.client.name,
-            path=parsed.called_path,
+            path=parsed.path,
             model=parsed.model,
             router=decision.router,
             experts=decision.experts,
@@ -312,17 +302,14 @@ class RequestRecorder:
 
     def trace(self, context: RequestContext, request: Request) -> None:
         """Start the trace of a request, with the headers of its client."""
-        headers = request.headers
         if self._tracing.is_enabled:
             context.span = self._tracing.start(
-                context.parsed.called_path,
-                {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
-                context.client.name,
+                context.parsed.path, dict(request.headers), context.client.name
             )
         if context.span is not None:
             context.trace_id = context.span.trace_id
-        elif (sent := request.header(b"traceparent")) and (found := _parse_traceparent(sent)):
-            context.trace_id = found[1].decode()
+        elif (match := _parse_traceparent(request.headers.get("traceparent", ""))) is not None:
+            context.trace_id = match[1]
         if context.trace_id:
             request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
 

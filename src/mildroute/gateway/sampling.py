@@ -29,12 +29,12 @@ from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert
 from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestContext
-from mildroute.gateway.http.body import LARGE_BODY, ParsedRequest, parse_request
-from mildroute.gateway.http.request import Request, forward_request_headers
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.request import Header, Request, forward_request_headers
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics, SamplingState
-from mildroute.gateway.upstream._http1 import UpstreamError
-from mildroute.gateway.upstream.client import UpstreamRequest
+from mildroute.gateway.upstream.base import UpstreamRequest
+from mildroute.gateway.upstream.errors import UpstreamError
 from mildroute.gateway.upstream.failover import AttemptLog, Failover
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool, UpstreamExpert
 from mildroute.judges.base import Judge
@@ -45,14 +45,14 @@ __all__ = ["OPT_OUT", "Sampler", "load_sampler"]
 
 _LOG = logging.getLogger(__name__)
 # Header of clients whose requests are not to be sampled, and its values.
-OPT_OUT = b"x-mildroute-sampling"
+OPT_OUT = "x-mildroute-sampling"
 # What a judge that reads text cannot see.
 _UNSEEN = frozenset({"tools", "vision"})
 _TRACES = (b"traceparent", b"tracestate")
 # Failures after which an expert cannot have generated an answer that is billed.
 _UNBILLED = frozenset(
     {
-        *("connect", "rate_limited", "5xx", "error_body", "stale_connection", "circuit_open"),
+        *("connect", "rate_limited", "5xx", "error_body", "circuit_open"),
         *("overloaded", "misconfigured", "redirect", "context_length"),
     }
 )
@@ -61,8 +61,8 @@ _PATIENCE = 60.0
 _LOOK = 0.05
 _LOCK_SECONDS = 10.0
 _STATE = "sampling.json"
-# Of a request: what changes with its body.
-_FROM_BODY = ("body", "model_span", "tokens_out", "usage_option", "logprobs_option")
+# Bytes of a request that is sampled.
+_MAX_BODY = 1 << 16
 
 
 class Reserved(NamedTuple):
@@ -204,7 +204,7 @@ class _Task:
     decision_id: str
     time: float
     parsed: ParsedRequest
-    headers: bytes
+    headers: Sequence[Header]
     served_by: str
     answer: bytes
     served: _Asked
@@ -281,9 +281,9 @@ class Sampler:
             and context.decision.reason != "pinned"
             and parsed.choices == 1
             and not parsed.needs & _UNSEEN
-            and len(parsed.body) <= LARGE_BODY
+            and parsed.size <= _MAX_BODY
             and bool(parsed.text.strip())
-            and (request.header(OPT_OUT) or b"on").strip().lower() == b"on"
+            and request.headers.get(OPT_OUT, "on").strip().lower() in ("", "on")
         )
 
     def offer(self, context: RequestContext, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -300,7 +300,12 @@ class Sampler:
             forward_request_headers(kept),
             context.served_by,
             bytes(context.answer),
-            _Asked("", call.cost_usd, call.seconds, call.tokens),
+            _Asked(
+                "",
+                call.charge.dollars,
+                call.seconds,
+                (call.charge.tokens_in, call.charge.tokens_out),
+            ),
         )
         try:
             self._queue.put_nowait(task)
@@ -327,7 +332,7 @@ class Sampler:
             ``no_budget`` if no call was made for lack of budget.
         """
         text = await asyncio.to_thread(answer_text, task.answer)
-        parsed = await asyncio.to_thread(_bounded, task.parsed, self._max_output_tokens)
+        parsed = _bounded(task.parsed, self._max_output_tokens)
         task = replace(task, parsed=parsed)
         others = [name for name in self._names if self._may_ask(name, task)]
         if not text or not others:
@@ -361,8 +366,8 @@ class Sampler:
 
     def _max_dollars(self, expert: UpstreamExpert, parsed: ParsedRequest) -> float:
         """The most that a call can cost: no token is shorter than a byte."""
-        longest = replace(parsed, tokens_in=len(parsed.body) + HIDDEN_PROMPT)
-        return expert.max_charge(longest, self._max_output_tokens).dollars
+        longest = replace(parsed, tokens_in=parsed.size + HIDDEN_PROMPT)
+        return self._pool.max_charge(longest, expert.name).dollars
 
     async def _ask(self, expert: UpstreamExpert, bound: float, task: _Task) -> _Asked:
         log = AttemptLog()
@@ -393,7 +398,7 @@ class Sampler:
                 return _Asked()
             if not response.is_complete:
                 await response.read_all(deadline, self._max_response_bytes)
-            tokens, _ = attempt.charge(task.parsed)
+            charge = attempt.charge(task.parsed)
         except UpstreamError as error:
             attempt.record_failure()
             log.fail(expert.name, error.reason)
@@ -402,11 +407,12 @@ class Sampler:
             attempt.close()
         text = await asyncio.to_thread(answer_text, response.body)
         # What an expert does not tell may be more than its answer shows, such as reasoning.
-        counted = call.cost_usd if call.is_reported else max(bound, call.cost_usd)
-        return _Asked(text or None, call.cost_usd, call.seconds, tokens, counted)
+        counted = charge.dollars if charge.is_reported else max(bound, charge.dollars)
+        tokens = (charge.tokens_in, charge.tokens_out)
+        return _Asked(text or None, charge.dollars, call.seconds, tokens, counted)
 
     async def _judge_all(self, task: _Task, answers: dict[str, _Asked]) -> str:
-        question = await asyncio.to_thread(_question, task.parsed)
+        question = _question(task.parsed)
         query = Query(task.decision_id, question)
         verdicts = await asyncio.gather(
             *(self._verdict(query, asked.text) for asked in answers.values())
@@ -455,8 +461,10 @@ class Sampler:
 
     async def _look_for_enough(self) -> None:
         """Say once when there are enough samples to fit a router."""
-        self._is_enough = await asyncio.to_thread(has_enough_samples, self.log.folder, self._names)
-        if self._is_enough:
+        is_enough = await asyncio.to_thread(has_enough_samples, self.log.folder, self._names)
+        is_new = is_enough and not self._is_enough
+        self._is_enough = is_enough
+        if is_new:
             experts = ", ".join(self._names)
             log_event(_LOG, logging.INFO, "enough samples to fit a router", experts=experts)
 
@@ -465,19 +473,16 @@ def _bounded(parsed: ParsedRequest, most: int) -> ParsedRequest:
     """The request with a limit of its answer, so that what it may cost is known."""
     if parsed.tokens_out is not None:
         return parsed
-    document = json.loads(parsed.body)
-    named = {name: value for name, value in document.items() if value is not None}
-    body = json.dumps({**named, "max_tokens": most}).encode()
-    found = parse_request(parsed.path, body)
-    return replace(parsed, **{name: getattr(found, name) for name in _FROM_BODY})
+    fields = {name: value for name, value in parsed.fields.items() if value is not None}
+    return replace(parsed, fields={**fields, "max_tokens": most}, tokens_out=most)
 
 
 async def _has_room(expert: UpstreamExpert) -> bool:
     """Wait until a call takes no turn of one that a client waits for; whether that came."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _PATIENCE
-    while expert.client is not None and loop.time() < end:
-        if expert.client.has_free_slot and expert.status().has_capacity:
+    while expert.upstream is not None and loop.time() < end:
+        if expert.upstream.slots.is_free and expert.status().has_capacity:
             return True
         await asyncio.sleep(_LOOK)
     return False
@@ -485,7 +490,7 @@ async def _has_room(expert: UpstreamExpert) -> bool:
 
 def _question(parsed: ParsedRequest) -> str:
     """What a judge is told: the message, or the whole conversation if there are several."""
-    messages = json.loads(parsed.body)["messages"]
+    messages = parsed.fields["messages"]
     if len(messages) == 1:
         return parsed.text
     return "\n\n".join(

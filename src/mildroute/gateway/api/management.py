@@ -155,7 +155,7 @@ class ManagementEndpoints:
         # A key that has spent its budget may still send scores.
         await self._authenticator.reserve(client)
         try:
-            given = await request.json(self._limits)
+            given = await request.read_object(self._limits)
             is_written = self._feedback.write(
                 given.get("decision_id"), given.get("score"), client.name, given.get("detail")
             )

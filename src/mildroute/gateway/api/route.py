@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -13,9 +14,9 @@ from mildroute.decision.prompt import RoutingInput
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.context import RequestContext, RequestRecorder
-from mildroute.gateway.http.body import ParsedRequest, parse_request
+from mildroute.gateway.http.body import ParsedRequest, parse_request, read_object
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import Request, parse_body, parse_json
+from mildroute.gateway.http.request import BodyReader, Request
 from mildroute.gateway.keys import APIClient
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.routing.targets import (
@@ -48,16 +49,16 @@ class RouteEndpoint:
         self._limits = config.limits
         self._routing = config.routing
         self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
+        self._bodies = BodyReader()
 
     async def handle(self, request: Request) -> None:
         """Serve one request."""
         client = self._authenticator.authenticate(request)
         self._authenticator.admit(client, request)
-        body = await request.body(self._limits)
+        body = await request.read_body(self._limits)
         arrived = perf_counter()
-        document, inputs = await parse_body(
-            body, _parse, body, client, self._limits.max_route_inputs, self._routed
-        )
+        parse = partial(_parse, body, client, self._limits.max_route_inputs, self._routed)
+        document, inputs = await self._bodies.read(client.name, body, parse)
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
         await self._authenticator.reserve(client, requests=len(inputs))
@@ -81,7 +82,7 @@ class RouteEndpoint:
                 " no decision.",
                 param="model",
             )
-        fields: Mapping[str, Any] = target_headers(request.headers) or document
+        fields: Mapping[str, Any] = target_headers(request.headers.raw) or document
         results = await self._decider.decide_batch(
             [context.parsed for context in contexts],
             resolve_target(fields, model, self._routing),
@@ -99,9 +100,12 @@ class RouteEndpoint:
 def _parse(
     body: bytes | bytearray, client: APIClient, max_inputs: int, routed: RoutingInput
 ) -> tuple[dict[str, Any], list[ParsedRequest]]:
-    document = parse_json(body)
+    document = read_object(body)
     if "messages" in document and not document.keys() & {"input", "inputs"}:
-        return document, [_parse_chat(document, body, client, routed)]
+        # The model may be left out, unlike in a request that is to be answered.
+        fields = {"model": AUTO_MODEL, **document}
+        parsed = parse_request("chat/completions", fields, client.name, routed, size=len(body))
+        return document, [parsed]
     return document, _parse_inputs(document, max_inputs)
 
 
@@ -130,12 +134,7 @@ def _parse_inputs(document: Mapping[str, Any], max_inputs: int) -> list[ParsedRe
             " requests.",
             param="inputs",
         )
-    return [
-        ParsedRequest(
-            _PATH, model, text.encode("utf-8", "replace").decode(), b"", (0, 0), is_first_turn=True
-        )
-        for text in texts
-    ]
+    return [ParsedRequest(_PATH, model, text, is_first_turn=True) for text in texts]
 
 
 def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> list[str]:
@@ -144,7 +143,7 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
     One header cannot distinguish many inputs.
     """
     if "inputs" not in document:
-        return [get_request_id(request.headers)]
+        return [get_request_id(request.headers.raw)]
     given = document.get("request_ids")
     if given is None:
         return [""] * count
@@ -156,19 +155,6 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
             param="request_ids",
         )
     return [validate_id(request_id, "request_ids") for request_id in given]
-
-
-def _parse_chat(
-    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, routed: RoutingInput
-) -> ParsedRequest:
-    """What routing has to know of a chat.
-
-    Its model may be left out, unlike in a request that is to be answered.
-    """
-    if "model" not in document:
-        start = body.index(b"{") + 1
-        body = body[:start] + b'"model": "%b", ' % AUTO_MODEL.encode() + body[start:]
-    return parse_request("chat/completions", body, client.name, routed)
 
 
 def _decision_body(context: RequestContext) -> dict[str, Any]:

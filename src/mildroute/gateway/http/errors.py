@@ -6,7 +6,6 @@ import json
 import math
 
 from mildroute.exceptions import MildrouteError
-from mildroute.experts.anthropic import message_error
 
 __all__ = ["CLIENT_CLOSED_REQUEST", "APIError"]
 
@@ -29,6 +28,19 @@ _CODES = {
     502: "expert_failed",
     503: "unavailable",
     504: "timeout",
+}
+# The words of Anthropic's API for statuses.
+_MESSAGE_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 _UNREAD_BODY = {408, 413}
 # Of a client that left before it had a response; no client ever sees it.
@@ -68,8 +80,11 @@ class APIError(MildrouteError):
         Args:
             path: What was called: clients of ``"messages"`` know another shape.
         """
-        if path == "messages":
-            return json.dumps(message_error(self.status, self.message)).encode()
+        if path.startswith("messages"):
+            default = "api_error" if self.status >= 500 else "invalid_request_error"
+            kind = _MESSAGE_TYPES.get(self.status, default)
+            error = {"type": kind, "message": self.message}
+            return json.dumps({"type": "error", "error": error}).encode()
         kind = _TYPES.get(self.status) or (
             "server_error" if self.status >= 500 else "invalid_request_error"
         )

@@ -1,29 +1,33 @@
-"""Requests of clients over ASGI: bounded bodies, disconnects, JSON, forwarded headers, endpoints.
-
-Starlette matches paths; its ``Request``, ``Response`` and exception handlers are not used. See
-:class:`Endpoint` for what they would cost.
-"""
+"""Requests of clients over ASGI: bounded bodies, disconnects, forwarded headers, endpoints."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import gc
 import ipaddress
-import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
-from mildroute.exceptions import MildrouteError
+from mildroute.exceptions import MissingExtraError
 from mildroute.gateway.config import RequestLimits
-from mildroute.gateway.http.body import LARGE_BODY, decoder_for, shorten
+from mildroute.gateway.http.body import read_object
 from mildroute.gateway.http.errors import APIError
+
+try:
+    import starlette.requests
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import JSONResponse, Response
+    from starlette.types import Receive, Scope, Send
+except ImportError:
+    raise MissingExtraError.for_package(
+        "starlette", extra="serve", user="mildroute.gateway"
+    ) from None
 
 __all__ = [
     "FORWARDED_TO_EXPERT",
+    "BodyReader",
     "ClientDisconnect",
     "Endpoint",
     "Handler",
@@ -38,8 +42,6 @@ __all__ = [
     "forward_request_headers",
     "forward_response_headers",
     "is_local",
-    "parse_body",
-    "parse_json",
     "shutting_down",
 ]
 
@@ -47,13 +49,8 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# As starlette.types has them; keys are made without Starlette installed.
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Name, in lower case, and value.
 Header = tuple[bytes, bytes]
-
 # Headers of a client that an expert gets.
 FORWARDED_TO_EXPERT = frozenset(
     (
@@ -81,32 +78,30 @@ _FORWARDED_TO_CLIENT = frozenset(
 _MAX_HEADER_VALUE = 8192
 _RATE_LIMIT_PREFIXES = (b"x-ratelimit-", b"ratelimit-", b"anthropic-ratelimit-")
 _is_unsafe = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
-_JSON_HEADERS = ((b"content-type", b"application/json"),)
 # Seconds that a request takes before its client is watched for a disconnect; most responses are
 # sent by then, and need no task.
 _UNWATCHED = 0.01
+# Bytes of a body from which on it is decoded in a thread.
+_LARGE_BODY = 256 << 10
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 
 
-def forward_request_headers(headers: Iterable[Header]) -> bytes:
-    r"""The lines of a client's headers that an expert gets.
+def forward_request_headers(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers of a client that an expert gets.
 
     Never its key, its cookies, its address or a value longer than 8 KiB.
     """
-    kept = [
+    return [
         header
         for header in headers
         if header[0] in FORWARDED_TO_EXPERT
         and len(header[1]) <= _MAX_HEADER_VALUE
         and not _is_unsafe(header[1])
     ]
-    lines = b"".join([b"%b: %b\r\n" % header for header in kept])
-    if any(name == b"content-type" for name, _ in kept):
-        return lines
-    return lines + b"content-type: application/json\r\n"
 
 
 def forward_response_headers(headers: Iterable[Header]) -> list[Header]:
-    """The headers of an expert that a client gets: content, rate limits and ids."""
+    """Return the headers of an expert that a client gets: content, rate limits and ids."""
     return [
         header
         for header in headers
@@ -115,47 +110,25 @@ def forward_response_headers(headers: Iterable[Header]) -> list[Header]:
     ]
 
 
-class ClientDisconnect(MildrouteError):  # noqa: N818 - Starlette's name
-    """The client disconnected, or does not read its response."""
+class Request(starlette.requests.Request):
+    """One request over ASGI, with a bounded body and a watch for disconnects.
 
-
-class Request:
-    """One request over ASGI.
+    Starlette's StreamingResponse cannot carry the response of an expert: it cancels a response
+    whose client has left, and that client has to pay for what is still generated.
 
     Attributes:
-        is_disconnected: Whether the client disconnected while it was watched.
+        has_left: Whether the client disconnected while it was watched, or does not read.
         is_decided: Whether the request was decided, and is counted as such.
         has_response: Whether the response has begun.
-        limiter: Counts it as in flight, or none ...
-        holder: ... with its client, and
-        held_bytes: ... so many bytes of its body.
-        is_shared: Whether other clients may want its place.
+        limiter: Counts the request as in flight, or ``None``.
+        holder: What the client has in flight, or ``None``.
+        held_bytes: Bytes of the body that the limiter counts.
+        is_shared: Whether other clients may want the place of this one.
     """
 
-    __slots__ = (
-        "_is_ending",
-        "_linger",
-        "_on_disconnect",
-        "_receive",
-        "_send",
-        "_task",
-        "_timer",
-        "_watcher",
-        "has_response",
-        "held_bytes",
-        "holder",
-        "is_decided",
-        "is_disconnected",
-        "is_shared",
-        "limiter",
-        "scope",
-    )
-
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self._receive = receive
-        self._send = send
-        self.is_disconnected = False
+        super().__init__(scope, receive, send)
+        self.has_left = False
         self.has_response = False
         self.is_decided = False
         self.limiter: InFlightLimiter | None = None
@@ -165,76 +138,47 @@ class Request:
         self._is_ending = False
         self._linger = 0.0
         self._on_disconnect: Callable[[], None] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
-
-    @property
-    def headers(self) -> list[Header]:
-        """Its headers, as they came."""
-        return self.scope["headers"]  # type: ignore[no-any-return]
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first header of a name, or none."""
-        for found, value in self.scope["headers"]:
-            if found == name:
-                return value  # type: ignore[no-any-return]
-        return None
 
     @property
     def error_path(self) -> str:
         """The path whose clients know another shape of errors, or empty."""
         return "messages" if "/v1/messages" in self.scope["path"] else ""
 
-    async def body(self, limits: RequestLimits) -> bytes | bytearray:
-        """The complete body; an APIError if it is too large or too slow."""
-        max_bytes = limits.max_body_bytes
-        length = self.header(b"content-length")
-        if length is not None and length.isdigit():
+    async def read_body(self, limits: RequestLimits) -> bytes | bytearray:
+        """Return the complete body; raises an APIError if it is too large or too slow."""
+        max_bytes = int(limits.max_body_mb * (1 << 20))
+        length = self.headers.get("content-length", "")
+        if length.isdigit():
             size = int(length[:20])
             if size > max_bytes:
                 raise _too_large(max_bytes)
             self._hold(size)
+        body = bytearray()
         try:
             async with asyncio.timeout(limits.body_timeout):
-                return await self._read_body(max_bytes)
+                async for chunk in self.stream():
+                    body += chunk
+                    if len(body) > max_bytes:
+                        raise _too_large(max_bytes)
+                    self._hold(len(body))
         except TimeoutError:
             raise APIError(
                 408,
                 f"a request must be sent within {limits.body_timeout:g} seconds; send it again.",
             ) from None
+        return body
 
     def _hold(self, size: int) -> None:
         """Count bytes of the body that come now, or will."""
         if self.limiter is not None and size > self.held_bytes:
             self.limiter.hold_bytes(self, size - self.held_bytes)
 
-    async def _read_body(self, max_bytes: int) -> bytes | bytearray:
-        chunks: list[bytes] = []
-        # A large body is written to its place at once: the chunks of ten that arrive together
-        # would stay in the allocator's heap, and a body of 19 MB hold 1.9 times its size.
-        body = bytearray(self.held_bytes if self.held_bytes > LARGE_BODY else 0)
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect("the client went away while it sent its request.")
-            chunk: bytes = message.get("body", b"")
-            start = size
-            size += len(chunk)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            self._hold(size)
-            if body:
-                body[start:size] = chunk
-            else:
-                chunks.append(chunk)
-            if not message.get("more_body", False):
-                return body or (chunks[0] if len(chunks) == 1 else b"".join(chunks))
-
-    async def json(self, limits: RequestLimits) -> dict[str, Any]:
-        """The JSON object of the body; an APIError if it is none."""
-        body = await self.body(limits)
-        return await parse_body(body, parse_json, body)
+    async def read_object(self, limits: RequestLimits) -> dict[str, Any]:
+        """Return the JSON object of a short body; raises an APIError if it is none."""
+        return read_object(await self.read_body(limits))
 
     def watch_disconnect(self) -> None:
         """Cancel the task of the request if its client disconnects before :meth:`unwatch`."""
@@ -248,7 +192,7 @@ class Request:
 
     def disconnect(self) -> None:
         """The client disconnected, or counts as such."""
-        self.is_disconnected = True
+        self.has_left = True
         if self._on_disconnect is not None:
             self._on_disconnect()
         if self._task is None:
@@ -273,22 +217,24 @@ class Request:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         # Servers send the same when a response has been sent to its end.
-        if not self._is_ending and not self.is_disconnected:
+        if not self._is_ending and not self.has_left:
             self.disconnect()
 
-    async def send_response(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+    async def send(self, response: Response) -> None:
         """Send a complete response."""
         self.has_response = True
         self._is_ending = True
-        length = (b"content-length", b"%d" % len(body))
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-        )
-        await self._send({"type": "http.response.body", "body": body})
+        await response(self.scope, self._receive, self._send)
+
+    async def send_response(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """Send a complete response with raw headers, which may come twice."""
+        response = Response(body, status)
+        response.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await self.send(response)
 
     async def send_json(self, document: Any, status: int = 200) -> None:
         """Send a response of JSON."""
-        await self.send_response(status, _JSON_HEADERS, json.dumps(document).encode())
+        await self.send(JSONResponse(document, status))
 
     async def send_error(self, error: APIError, headers: Sequence[Header] = ()) -> None:
         """Send an error."""
@@ -311,14 +257,27 @@ class Request:
                     {"type": "http.response.body", "body": data, "more_body": not is_last}
                 )
         except TimeoutError:
-            raise ClientDisconnect("the client does not read its answer.") from None
+            raise ClientDisconnect from None
 
 
-# Requests of browsers. A website that a user visits can make the browser send requests to a
-# gateway on the same machine, which would let them in if it asks for no keys.
+class BodyReader:
+    """Decodes bodies; large ones in threads, one at a time for each client.
 
+    A client with many large bodies waits for itself, and not others for it.
+    """
 
-_HOST = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, client: str, body: bytes | bytearray, parse: Callable[[], _T]) -> _T:
+        """Call a function that decodes a body of a client."""
+        if len(body) <= _LARGE_BODY:
+            return parse()
+        turn = self._turns.get(client)
+        if turn is None:
+            turn = self._turns[client] = asyncio.Lock()
+        async with turn:
+            return await asyncio.to_thread(parse)
 
 
 def _is_loopback(host: str) -> bool:
@@ -332,8 +291,8 @@ def _is_loopback(host: str) -> bool:
 
 def _has_loopback_host(request: Request) -> bool:
     """Whether the client calls the gateway by a loopback name: no other website can have one."""
-    found = _HOST.fullmatch((request.header(b"host") or b"").decode("latin-1"))
-    return found is not None and _is_loopback((found[1] or found[2]).lower())
+    match = _HOST.fullmatch(request.headers.get("host", ""))
+    return match is not None and _is_loopback((match[1] or match[2]).lower())
 
 
 def _is_from_loopback(request: Request) -> bool:
@@ -355,16 +314,16 @@ def check_local(request: Request) -> None:
     """
     if not _is_from_loopback(request):
         return
-    origin = request.header(b"origin")
-    host = request.header(b"host") or b""
-    is_own = origin is None or origin.partition(b"://")[2].lower() == host.lower()
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    is_own = origin is None or origin.partition("://")[2].lower() == host.lower()
     if not (_has_loopback_host(request) and is_own):
         raise _cross_site()
 
 
 def check_site(request: Request) -> None:
     """Refuse a request that a browser sends for another website, which has no key."""
-    if request.header(b"sec-fetch-site") == b"cross-site":
+    if request.headers.get("sec-fetch-site") == "cross-site":
         raise _cross_site()
 
 
@@ -384,54 +343,6 @@ def shutting_down() -> APIError:
 
 def _too_large(max_bytes: int) -> APIError:
     return APIError(413, f"a request must have at most {max_bytes:,} bytes; send a smaller one.")
-
-
-async def parse_body(body: bytes | bytearray, parse: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function that parses a body; if it is large, in a thread of its own.
-
-    One large body is parsed at a time: what that takes of memory is taken once.
-    """
-    if len(body) <= LARGE_BODY:
-        return parse(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(
-        _parser(), _without_collector, parse, *arguments
-    )
-
-
-def _without_collector(parse: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function that makes many objects, none of them garbage.
-
-    The collector walks through them again and again, and takes four times as long as the decoder.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return parse(*arguments)
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@functools.cache
-def _parser() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="mildroute-parser")
-
-
-def parse_json(body: bytes | bytearray) -> dict[str, Any]:
-    """The JSON object in a body; an APIError if it is none.
-
-    Long strings of a large body lack their middles, as ``shorten`` leaves them.
-    """
-    try:
-        text = shorten(body).data.decode()
-        document = decoder_for(text).decode(text)
-    except (ValueError, RecursionError):
-        raise APIError(400, "the body must be JSON in UTF-8; see /openapi.json.") from None
-    if not isinstance(document, dict):
-        raise APIError(
-            400, "the body must be a JSON object, got something else; see /openapi.json."
-        )
-    return document
 
 
 # Handles one request.
@@ -541,10 +452,8 @@ def _too_many(rule: str) -> APIError:
 class Endpoint:
     """An ASGI application for one path.
 
-    It does what Starlette's ``Request``, ``Response`` and ``ExceptionMiddleware`` do, with a
-    bounded body and a watch for disconnects, which those lack. Microseconds of processor time to
-    receive a body and send it back: 18 here, 30 to 35 by a Starlette route, 40 to 48 by a Starlette
-    application with exception handlers. ``benchmarks/speed/gateway.py`` measures it again.
+    It counts requests in flight and rejections, and answers errors in the shape that the client
+    of each path knows.
 
     Args:
         handlers: By method.

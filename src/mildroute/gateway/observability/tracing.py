@@ -28,6 +28,7 @@ OPERATIONS = {
     "responses": "chat",
     "embeddings": "embeddings",
     "messages": "chat",
+    "messages/count_tokens": "count_tokens",
 }
 _SERVER_ERROR = 500
 # Bytes at the beginning and at the end of a response in which ids and reasons are looked for.

@@ -29,11 +29,7 @@ _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
 # Paths on which a cascade can read answers; the last one asks for a decision alone.
 _LOOK_PATHS = ("chat/completions", "completions", "route")
 # Which part of a stream's answers a cascade can read, by the setting ``stream_looks``.
-_STREAM_ANSWERS: dict[str, AnswersRead] = {
-    "route": "none",
-    "first": "beginning",
-    "hold": "complete",
-}
+_STREAM_ANSWERS: dict[str, AnswersRead] = {"route": "none", "hold": "complete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +182,7 @@ class RequestDecider:
         if predictor is None or not predictor.logprob_experts or answers == "none":
             return frozenset()
         experts = predictor.logprob_experts & frozenset(self._pool.experts)
-        if path == "completions" or answers == "beginning":
+        if path == "completions":
             return predictor.logprob_experts
         silent = sorted(name for name in experts if not self._pool.find(name).has_logprobs)
         if silent and silent != self._without_logprobs:

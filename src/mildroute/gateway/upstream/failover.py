@@ -11,25 +11,23 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.experts.retry import retry_after
 from mildroute.gateway.config import FailoverConfig
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Header
 from mildroute.gateway.observability.tracing import AttemptSpan, CallTarget, RequestSpan
-from mildroute.gateway.upstream._http1 import (
-    TIMER_TOLERANCE,
-    Deadlines,
+from mildroute.gateway.upstream.base import Deadlines, UpstreamRequest, UpstreamResponse
+from mildroute.gateway.upstream.charge import Charge, charge_of_call
+from mildroute.gateway.upstream.circuit_breaker import RetryBudget
+from mildroute.gateway.upstream.errors import (
     ResponseTooLarge,
-    StaleConnection,
     UnsupportedRequest,
     UpstreamError,
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from mildroute.gateway.upstream.circuit_breaker import RetryBudget
-from mildroute.gateway.upstream.client import UpstreamRequest, UpstreamResponse
+from mildroute.gateway.upstream.events import Event
 from mildroute.gateway.upstream.pool import ExpertPool, UpstreamExpert
 
 __all__ = [
@@ -66,7 +64,6 @@ FAILURE_REASONS = {
     "response_too_large": "sent too much",
     "rate_limited": "is over its rate",
     "redirect": "sent the gateway elsewhere",
-    "stale_connection": "had closed the connection",
     "timeout": "took too long",
     "unsupported": "has no way to serve this request",
     "5xx": "had an error",
@@ -79,18 +76,21 @@ _TOO_LONG = (400, 413)
 _PERHAPS_CAUSED_BY_REQUEST = (403, 404, 405)
 # Failures after which the same expert may be called again: it cannot have generated an answer that
 # is billed. After a lost connection or a timeout it can.
-_TRANSIENT = {"connect", _RATE_LIMITED, "5xx", "error_body", "stale_connection", "circuit_open"}
+_TRANSIENT = {"connect", _RATE_LIMITED, "5xx", "error_body", "circuit_open"}
 # Seconds between two rounds, and the longest wait for an expert or the next probe of its circuit.
 # Experts that restart are back by then: without the wait 0.6% of requests failed in
 # benchmarks/service/chaos.py.
 _PAUSES = (0.1, 0.5)
+# Seconds by which a timer may fire too early, on some event loops.
+_TIMER_TOLERANCE = 0.002
 _MAX_PAUSE = 2.5
 _JSON_LIKE = (b"", b"text/plain", b"application/octet-stream", b"text/event-stream")
-_MEMBERS_OF_ANSWERS = ("choices", "data", "output")
+_MEMBERS_OF_ANSWERS = ("choices", "data", "output", "content")
 # An error of null is a part of every answer of some APIs.
 _may_be_error = re.compile(rb'"error"\s*:\s*[^\sn]').search
 _is_too_long = re.compile(
     rb"context_length_exceeded|context (?:length|window|size)|(?:prompt|input) is too long"
+    rb"|exceed context limit"
     rb"|too many (?:input )?tokens|reduce the length",
     re.IGNORECASE,
 ).search
@@ -172,10 +172,7 @@ class AttemptRecord:
     Attributes:
         reason: Why it failed, or empty.
         status: Of its response; 0 if there was none.
-        tokens: That it is charged for, in and out.
-        cached_tokens: Those of them that came from the provider's prompt cache.
-        is_reported: Whether its response has reported them; else they are an estimate.
-        cost_usd: Dollars of them.
+        charge: Tokens and dollars that it is charged.
         first_chunk: Seconds until the first event of its stream, or none.
         seconds: That it took; 0 while it runs.
         target: Where it goes.
@@ -184,17 +181,14 @@ class AttemptRecord:
 
     __slots__ = (
         "_started",
-        "cached_tokens",
-        "cost_usd",
+        "charge",
         "expert",
         "first_chunk",
-        "is_reported",
         "reason",
         "seconds",
         "span",
         "status",
         "target",
-        "tokens",
     )
 
     def __init__(self, expert: str, target: CallTarget, span: AttemptSpan | None) -> None:
@@ -202,13 +196,10 @@ class AttemptRecord:
         self.expert = expert
         self.target = target
         self.span = span
-        self.is_reported = False
         self.first_chunk: float | None = None
         self.reason = ""
         self.status = 0
-        self.tokens = (0, 0)
-        self.cached_tokens = 0
-        self.cost_usd = 0.0
+        self.charge = Charge()
         self.seconds = 0.0
 
     def end(self, reason: str = "", status: int | None = None) -> None:
@@ -220,8 +211,8 @@ class AttemptRecord:
             self.span.end(
                 status=self.status,
                 error_type=self.error_type,
-                tokens=self.tokens if self.is_reported else None,
-                cached_tokens=self.cached_tokens,
+                tokens=self.reported_tokens,
+                cached_tokens=self.charge.cached_tokens,
                 first_chunk=self.first_chunk,
             )
             self.span = None
@@ -237,24 +228,16 @@ class AttemptRecord:
         """The first event of a stream has come."""
         self.first_chunk = time.perf_counter() - self._started
 
-    def charge(
-        self,
-        tokens: tuple[int, int],
-        cost_usd: float,
-        cached_tokens: int = 0,
-        *,
-        is_reported: bool = False,
-    ) -> None:
-        """What its expert has taken for it."""
-        self.tokens = tokens
-        self.cached_tokens = cached_tokens
-        self.cost_usd = cost_usd
-        self.is_reported = is_reported
-
     @property
     def is_charged(self) -> bool:
-        """Whether it is known what it has taken."""
-        return self.tokens != (0, 0)
+        """Return whether it is known what the call has taken."""
+        return (self.charge.tokens_in, self.charge.tokens_out) != (0, 0)
+
+    @property
+    def reported_tokens(self) -> tuple[int, int] | None:
+        """The tokens that the expert has reported, in and out, or ``None``."""
+        charge = self.charge
+        return (charge.tokens_in, charge.tokens_out) if charge.is_reported else None
 
     def entry(self) -> dict[str, object]:
         """As the decision log has it."""
@@ -264,10 +247,10 @@ class AttemptRecord:
             "expert": self.expert,
             "reason": self.reason,
             "status": self.status,
-            "tokens_in": self.tokens[0],
-            "tokens_out": self.tokens[1],
-            "cached_tokens": self.cached_tokens,
-            "cost_usd": self.cost_usd,
+            "tokens_in": self.charge.tokens_in,
+            "tokens_out": self.charge.tokens_out,
+            "cached_tokens": self.charge.cached_tokens,
+            "cost_usd": self.charge.dollars,
             "seconds": self.seconds,
         }
 
@@ -282,16 +265,18 @@ class AttemptLog:
         calls: Every call to an expert, in their order.
         failures: Of those that were called or skipped, in their order.
         is_abandoned: Whether the client has left: then no further expert is called.
+        waited: Seconds that were spent on calls until the first byte of a response.
         request: Number of the request, which no other one has.
     """
 
-    __slots__ = ("calls", "failures", "is_abandoned", "request")
+    __slots__ = ("calls", "failures", "is_abandoned", "request", "waited")
 
     def __init__(self) -> None:
         self.request = next(_REQUESTS)
         self.calls: list[AttemptRecord] = []
         self.failures: list[AttemptFailure] = []
         self.is_abandoned = False
+        self.waited = 0.0
 
     def abandon(self) -> None:
         """The client has left."""
@@ -343,33 +328,23 @@ class Attempt:
         self._started = started
         self.call = call
 
-    async def read(self) -> bytes:
-        """The next bytes of a stream, as :meth:`UpstreamResponse.read` gives them."""
-        data = await self.response.read()
+    async def read(self) -> list[Event]:
+        """Return the next events of a stream, as :meth:`UpstreamResponse.read` does."""
+        events = await self.response.read()
         if self.call.span is not None:
-            self.call.span.read(data)
-        return data
+            self.call.span.read(b"".join([event.raw for event in events]))
+        return events
 
-    def charge(self, parsed: ParsedRequest) -> tuple[tuple[int, int], int]:
-        """Charge the call for the tokens of its response, or for an estimate if it reports none.
-
-        Returns:
-            Tokens in and out, and those in that came from the expert's prompt cache.
-        """
-        tokens_in, tokens_out, cached_tokens, written_tokens = self.response.usage
-        is_reported = tokens_in is not None and not self.response.is_usage_partial
-        if tokens_out is None:
-            is_text = parsed.path != "embeddings"
-            tokens_out = len(self.response.body) // CHARACTERS_PER_TOKEN if is_text else 0
-        if not is_reported and parsed.tokens_out is not None:
-            # A server that floods is no reason to bill more than the request allowed.
-            tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
-        tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-        cost = self.expert.cost(*tokens, cached_tokens, written_tokens)
-        self.call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
+    def charge(self, parsed: ParsedRequest) -> Charge:
+        """Charge the call for what has come of its response."""
+        response = self.response
+        charge = charge_of_call(
+            self.expert, parsed, "answered", usage=response.usage, size=response.size
+        )
+        self.call.charge = charge
         if not self.call.seconds:
             self.call.end()
-        return tokens, cached_tokens
+        return charge
 
     def record_failure(self) -> None:
         """The response was cut short."""
@@ -433,6 +408,23 @@ class Failover:
             is_look: Whether other experts can serve the request if these fail, so that none of
                 them is called again, or while its circuit is open.
         """
+        started = time.perf_counter()
+        try:
+            return await self._call(request, order, excluded, log, span, deadline, is_look=is_look)
+        finally:
+            log.waited += time.perf_counter() - started
+
+    async def _call(
+        self,
+        request: UpstreamRequest,
+        order: Sequence[str],
+        excluded: Container[str],
+        log: AttemptLog,
+        span: RequestSpan | None,
+        deadline: float | None,
+        *,
+        is_look: bool,
+    ) -> Attempt | None:
         deadline = self.deadline() if deadline is None else deadline
         names = order[: self._config.max_attempts]
         calls = _Calls(request, excluded, names, deadline, log, span, is_look)
@@ -542,17 +534,13 @@ class Failover:
             and self._budget.try_spend()
         )
 
-    async def _attempt(
-        self, expert: UpstreamExpert, calls: _Calls, *, is_resend: bool = False
-    ) -> Attempt | None:
+    async def _attempt(self, expert: UpstreamExpert, calls: _Calls) -> Attempt | None:
         started = self._clock()
         call = _start_call(expert, calls)
         try:
             return await self._send(expert, calls, started, call)
         except UpstreamError as error:
             calls.log.fail(expert.name, error.reason, detail=error.detail)
-            if isinstance(error, StaleConnection) and not is_resend:
-                return await self._attempt(expert, calls, is_resend=True)
             if isinstance(error, _CAUSED_BY_REQUEST) or _is_long_answer(error, calls):
                 expert.release(started)
             else:
@@ -565,7 +553,7 @@ class Failover:
     async def _send(
         self, expert: UpstreamExpert, calls: _Calls, started: float, call: AttemptRecord
     ) -> Attempt | None:
-        if expert.client is None:
+        if expert.upstream is None:
             calls.log.fail(expert.name, "misconfigured")
             return None
         config = self._config
@@ -574,7 +562,7 @@ class Failover:
         complete_at = calls.deadline
         if config.attempt_timeout is not None and not calls.request.parsed.is_stream:
             complete_at = min(now + config.attempt_timeout, complete_at)
-        response = await expert.client.send(
+        response = await expert.upstream.send(
             calls.request if call.span is None else _with_headers(calls.request, call.span),
             Deadlines(
                 min(first_byte_at, calls.deadline),
@@ -591,8 +579,6 @@ class Failover:
                 call.span.read(response.body)
             reason = self._classify(expert, response, calls)
             if not reason:
-                if calls.request.parsed.original is not None:
-                    await response.translate_to_message()
                 expert.record_success(started)
                 return Attempt(expert, response, started, call, calls.log.request)
         except BaseException:
@@ -608,7 +594,7 @@ class Failover:
         if flaw is not None:
             return flaw.reason
         reason = classify_response(
-            response.status, response.headers, response.body, is_complete=response.has_ended
+            response.status, response.headers, response.body, is_complete=not response.has_events
         )
         if response.status in _TOO_LONG and _is_too_long(response.body):
             parsed = calls.request.parsed
@@ -674,14 +660,17 @@ def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
     return (
         isinstance(error, UpstreamTimeout)
         and not calls.request.parsed.is_stream
-        and asyncio.get_running_loop().time() >= calls.deadline - TIMER_TOLERANCE
+        and asyncio.get_running_loop().time() >= calls.deadline - _TIMER_TOLERANCE
     )
 
 
 def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamRequest:
     """The request with the headers that let the expert's own spans join the trace."""
-    lines = "".join(f"{name}: {value}\r\n" for name, value in span.headers.items())
-    return request._replace(headers=request.headers + lines.encode("latin-1", "replace"))
+    headers = [
+        (name.lower().encode(), value.encode("latin-1", "replace"))
+        for name, value in span.headers.items()
+    ]
+    return request._replace(headers=[*request.headers, *headers])
 
 
 def close_result(task: asyncio.Task[Attempt | None]) -> None:

@@ -14,12 +14,16 @@ from mildroute.decision.request import ExpertStatus
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
-from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.body import PATHS, ParsedRequest
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import OPERATIONS, CallTarget
+from mildroute.gateway.upstream.anthropic import AnthropicUpstream
+from mildroute.gateway.upstream.base import Upstream
+from mildroute.gateway.upstream.charge import Charge, charge_of_call
 from mildroute.gateway.upstream.circuit_breaker import CircuitBreaker, State
-from mildroute.gateway.upstream.client import AnthropicClient, LiteLLMClient, UpstreamClient
+from mildroute.gateway.upstream.litellm import LiteLLMUpstream
+from mildroute.gateway.upstream.openai import OpenAIUpstream
 
 __all__ = [
     "CALLABLE_KINDS",
@@ -32,10 +36,10 @@ __all__ = [
 
 
 # Kinds of experts that the gateway can call.
-CALLABLE_KINDS: Mapping[str, type[UpstreamClient]] = {
-    "openai": UpstreamClient,
-    "anthropic": AnthropicClient,
-    "litellm": LiteLLMClient,
+CALLABLE_KINDS: Mapping[str, type[OpenAIUpstream] | type[LiteLLMUpstream]] = {
+    "openai": OpenAIUpstream,
+    "anthropic": AnthropicUpstream,
+    "litellm": LiteLLMUpstream,
 }
 _LOG = logging.getLogger(__name__)
 _CIRCUIT_EVENTS = {
@@ -45,23 +49,6 @@ _CIRCUIT_EVENTS = {
 }
 _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
-# What the API of a kind has not. "messages" is a request of an Anthropic client that cannot be
-# translated.
-_UNSERVED_PATHS = {
-    "anthropic": frozenset(("completions", "responses", "embeddings")),
-    "openai": frozenset(("messages",)),
-    "litellm": frozenset(("messages", "responses")),
-}
-
-
-class Charge(NamedTuple):
-    """What a request takes, or may take at most."""
-
-    dollars: float = 0.0
-    tokens: float = 0.0
-
-
-_NOTHING = Charge()
 # Tokens that no expert takes.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
@@ -76,7 +63,7 @@ class UpstreamExpert:
 
     Attributes:
         spec: What the file says of it.
-        client: Calls it, or none for a kind that the gateway cannot call.
+        upstream: Calls it, or none for a kind that the gateway cannot call.
         header: Its name as the value of a header.
         context: Tokens that it can take, request and response together, or none if unknown.
         targets: What calls of each path are for, for metrics and traces.
@@ -87,21 +74,19 @@ class UpstreamExpert:
         spec: ExpertSpec,
         config: GatewayConfig,
         clock: Callable[[], float] = time.monotonic,
-        metrics: GatewayMetrics | None = None,
     ) -> None:
         self.name = spec.name
         self.spec = spec
         self.header = quote(spec.name, safe=SAFE_IN_HEADER).encode()
-        self.client: UpstreamClient | None = None
+        self.upstream: Upstream | None = None
         if spec.kind in CALLABLE_KINDS:
-            self.client = CALLABLE_KINDS[spec.kind](
+            self.upstream = CALLABLE_KINDS[spec.kind](
                 spec,
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
-                metrics=metrics,
             )
         self.targets = {
-            path: CallTarget() if self.client is None else self.client.target(operation)
+            path: CallTarget() if self.upstream is None else self.upstream.target(operation)
             for path, operation in OPERATIONS.items()
         }
         self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._report_circuit)
@@ -111,13 +96,14 @@ class UpstreamExpert:
         self._clock = clock
         self._limited_until = 0.0
         self._rate_limits = 0
-        self._statuses = _statuses(spec)
-        self._max_tokens = spec.settings.get("context") or _MAX_CONTEXT
+        unserved = frozenset() if self.upstream is None else frozenset(PATHS) - self.upstream.paths
+        self._statuses = _statuses(spec, unserved)
+        self.max_tokens: int = spec.settings.get("context") or _MAX_CONTEXT
 
     def status(self) -> ExpertStatus:
         """Its status now."""
-        has_capacity = self.client is None or (
-            self.client.has_capacity
+        has_capacity = self.upstream is None or (
+            self.upstream.slots.has_capacity
             and (not self._limited_until or self._clock() >= self._limited_until)
         )
         return self._statuses[self.breaker.allows_call(), has_capacity]
@@ -131,23 +117,6 @@ class UpstreamExpert:
         cost = self._price.cost(tokens_in, tokens_out, cached_tokens, written_tokens)
         return float(cost) + self._per_answer
 
-    def max_charge(self, parsed: ParsedRequest, max_output_tokens: int) -> Charge:
-        """The most that a request can take here.
-
-        Args:
-            parsed: The request.
-            max_output_tokens: Of a response if the request names no most.
-        """
-        tokens_out = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
-        tokens_out = min(tokens_out, self._max_tokens) * parsed.choices
-        if parsed.path == "embeddings":
-            tokens_out = 0
-        tokens_in = parsed.tokens_in
-        # All of it may be written to the provider's prompt cache, which may cost more.
-        written = self.cost(tokens_in, tokens_out, written_tokens=tokens_in)
-        cost = max(self.cost(tokens_in, tokens_out), written)
-        return Charge(cost, parsed.tokens_in + tokens_out)
-
     def _report_circuit(self, state: State) -> None:
         seconds = self.breaker.retry_after if state == "open" else None
         log_event(_LOG, *_CIRCUIT_EVENTS[state], expert=self.name, retry_after=seconds)
@@ -160,7 +129,7 @@ class UpstreamExpert:
     @property
     def has_logprobs(self) -> bool:
         """Whether it may be asked for log-probabilities."""
-        return self.client is not None and self.client.has_logprobs
+        return self.upstream is not None and self.upstream.has_logprobs
 
     @property
     def list_price(self) -> float:
@@ -168,9 +137,9 @@ class UpstreamExpert:
         return self.cost(1_000_000, 1_000_000)
 
     def close(self) -> None:
-        """Close its idle connections; those in use end with their responses."""
-        if self.client is not None:
-            self.client.close()
+        """Make no further call; those in flight end with their responses."""
+        if self.upstream is not None:
+            self.upstream.close()
 
     def record_success(self, started: float) -> None:
         """It responded to a call that began then."""
@@ -203,12 +172,11 @@ class UpstreamExpert:
         self._limited_until = max(self._limited_until, self._clock() + seconds)
 
 
-def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
+def _statuses(spec: ExpertSpec, unserved: frozenset[str]) -> dict[tuple[bool, bool], ExpertStatus]:
     """Every status that an expert can have, made once."""
     known = spec.settings.get("capabilities")
     capabilities = None if known is None else frozenset(known)
     context = spec.settings.get("context")
-    unserved = _UNSERVED_PATHS.get(spec.kind, frozenset())
     pairs = [(available, capacity) for available in (True, False) for capacity in (True, False)]
     return {pair: ExpertStatus(*pair, context, capabilities, unserved) for pair in pairs}
 
@@ -268,7 +236,7 @@ class ExpertPool:
                 f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
                 f" {nearest(baseline, [*experts])}"
             )
-        prices = {name: one.list_price for name, one in experts.items() if one.client is not None}
+        prices = {name: one.list_price for name, one in experts.items() if one.upstream is not None}
         most_expensive = max(prices, key=lambda name: prices[name], default="")
         return PoolChange(experts, experts.get(baseline or most_expensive))
 
@@ -282,7 +250,7 @@ class ExpertPool:
         # Others hold these mappings while they wait, so they are replaced and never changed.
         self.experts = change.experts
         self.callable = {
-            name: expert for name, expert in self.experts.items() if expert.client is not None
+            name: expert for name, expert in self.experts.items() if expert.upstream is not None
         }
         self.baseline = change.baseline
         for name, expert in before.items():
@@ -301,38 +269,34 @@ class ExpertPool:
         old = self.experts.get(spec.name)
         if old is not None and (old.spec.kind, old.spec.settings) == (spec.kind, spec.settings):
             return old
-        return UpstreamExpert(spec, self._config, self._clock, self._metrics)
+        return UpstreamExpert(spec, self._config, self._clock)
 
-    def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
-        """The most that a request can take with the experts of a decision.
+    def max_charge(self, parsed: ParsedRequest, name: str) -> Charge:
+        """Return the most that a call to an expert can be charged."""
+        return charge_of_call(
+            self.find(name), parsed, "unknown", max_output_tokens=self._max_output_tokens
+        )
+
+    def max_dollars(self, parsed: ParsedRequest, order: Sequence[str]) -> float:
+        """Return the most that a request can cost with the experts of a decision.
 
         Hedged calls are paid for all of them; else the most expensive one that may be called.
         """
         names = order[: self._failover.max_attempts]
-        charges = [self.find(name).max_charge(parsed, self._max_output_tokens) for name in names]
-        combine = sum if self._failover.hedge_delay is not None else max
-        dollars, tokens = zip(_NOTHING, *charges, strict=True)
-        return Charge(combine(dollars), combine(tokens))
+        dollars = [self.max_charge(parsed, name).dollars for name in names]
+        return sum(dollars) if self._failover.hedge_delay is not None else max(dollars, default=0.0)
 
-    def max_charge_of_look(
+    def max_dollars_of_look(
         self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
-    ) -> Charge:
-        """The most that a request can take whose answers are looked at.
+    ) -> float:
+        """Return the most that a request can cost whose answers are looked at.
 
         All experts that are asked, and the most expensive others that may follow.
         """
-        charges = {
-            name: self.find(name).max_charge(parsed, self._max_output_tokens) for name in order
-        }
-        others = [charge for name, charge in charges.items() if name not in asked]
+        dollars = {name: self.max_charge(parsed, name).dollars for name in order}
+        others = sorted((dollars[name] for name in order if name not in asked), reverse=True)
         further = max(max_calls - len(asked), 0)
-        return Charge(
-            *(
-                sum(charges[name][place] for name in asked)
-                + sum(sorted([charge[place] for charge in others], reverse=True)[:further])
-                for place in range(2)
-            )
-        )
+        return sum(dollars[name] for name in asked) + sum(others[:further])
 
     def statuses(self) -> dict[str, ExpertStatus]:
         """Status now of each expert that can be called."""
@@ -346,18 +310,11 @@ class ExpertPool:
         """State of the circuit of each expert that can be called."""
         return {name: expert.breaker.state for name, expert in self.callable.items()}
 
-    def connections(self) -> dict[str, tuple[int, int, int]]:
-        """Idle connections, calls in flight and calls that wait, of each expert."""
-        return {
-            name: expert.client.load
-            for name, expert in self.callable.items()
-            if expert.client is not None
-        }
-
-    def close(self) -> None:
-        """Close all idle connections."""
-        for expert in self.experts.values():
-            expert.close()
+    async def close(self) -> None:
+        """Close all connections."""
+        for expert in (*self.experts.values(), *self._retired.values()):
+            if expert.upstream is not None:
+                await expert.upstream.wait_closed()
 
 
 def check_prices(
@@ -378,7 +335,7 @@ def check_prices(
         ),
     }
     limit = next((name for name, is_set in limits.items() if is_set), None)
-    unpriced = [one.name for one in experts if one.client is not None and not one.has_price]
+    unpriced = [one.name for one in experts if one.upstream is not None and not one.has_price]
     if limit is not None and unpriced:
         raise ArgumentError(
             f"{', '.join(unpriced):.200} must have a price in experts.yaml, because"

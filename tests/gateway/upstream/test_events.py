@@ -1,3 +1,5 @@
+"""Events of streams, and the tokens of answers."""
+
 from __future__ import annotations
 
 import json
@@ -6,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.gateway.upstream.usage import (
-    StreamUsageParser,
-    TokenUsage,
-    UsageFilter,
-    parse_usage,
-)
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.response_edits import ResponseEdits
+from mildroute.gateway.upstream.errors import ResponseTooLarge
+from mildroute.gateway.upstream.events import Event, EventSplitter, StreamState, parse_event
+from mildroute.gateway.upstream.usage import TokenUsage, tokens_of_usage, usage_of_document
 
 CHAT = {
     "prompt_tokens": 9,
@@ -27,15 +28,21 @@ RESPONSE = {
 }
 
 
-def dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+def parse_usage(document: Any) -> TokenUsage | None:
+    return tokens_of_usage(usage_of_document(document))
 
 
-def fed(*chunks: bytes) -> StreamUsageParser:
-    stream = StreamUsageParser()
-    for chunk in chunks:
-        stream.feed(chunk)
-    return stream
+def split(*chunks: bytes) -> list[Event]:
+    splitter = EventSplitter()
+    raw = [event for chunk in chunks for event in splitter.feed(chunk)]
+    return [parse_event(event) for event in [*raw, *splitter.flush()]]
+
+
+def fed(*chunks: bytes) -> StreamState:
+    state = StreamState()
+    for event in split(*chunks):
+        state.see(event)
+    return state
 
 
 def data(value: Any) -> bytes:
@@ -101,14 +108,23 @@ def written(**counts: int | None) -> dict[str, Any]:
         ({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, None),
         ({"usage": {"prompt_tokens": True, "completion_tokens": 2}}, None),
         ({"usage": [1, 2]}, None),
-        ({"usage": CHAT, "logprob": float("-inf")}, TokenUsage(9, 2, 4)),
+        (
+            {
+                "usage": {
+                    "input_tokens": 12,
+                    "cache_read_input_tokens": 30,
+                    "cache_creation_input_tokens": 5,
+                    "output_tokens": 6,
+                }
+            },
+            TokenUsage(47, 6, 30, 5),
+        ),
+        ([{"usage": CHAT}], None),
+        (None, None),
     ],
 )
-@pytest.mark.parametrize("indent", [None, 2])
-def test_a_whole_answer_states_its_tokens(
-    answer: Any, expected: TokenUsage | None, indent: int | None
-) -> None:
-    assert parse_usage(json.dumps(answer, indent=indent).encode()) == expected
+def test_a_whole_answer_states_its_tokens(answer: Any, expected: TokenUsage | None) -> None:
+    assert parse_usage(answer) == expected
 
 
 def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
@@ -120,26 +136,8 @@ def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
         {"usage": RESPONSE, "text": {"format": {"schema": {"properties": forged}}}},
         {"usage": RESPONSE, "output": [{"usage": forged["usage"]}]},
     ):
-        assert parse_usage(dumped(answer)) == TokenUsage(9, 2, 4)
-    assert parse_usage(dumped({"tools": [schema]})) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"usage": {"prompt_tokens": 1}',
-        'a word: "usage',
-        "usage",
-        '\\"usage"',
-        '}, "usage": {"prompt_tokens": 1}}',
-    ],
-)
-def test_words_of_an_answer_are_not_taken_for_its_usage(text: str) -> None:
-    assert parse_usage(
-        dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})
-    ) == TokenUsage(9, 2, 4)
-    assert parse_usage(dumped({"choices": [{"message": {"content": text}}]})) is None
-    assert parse_usage(dumped({"content": text})) is None
+        assert parse_usage(answer) == TokenUsage(9, 2, 4)
+    assert parse_usage({"tools": [schema]}) is None
 
 
 @given(
@@ -149,16 +147,17 @@ def test_words_of_an_answer_are_not_taken_for_its_usage(text: str) -> None:
     ).map(b"".join)
 )
 def test_no_bytes_break_it(body: bytes) -> None:
-    parse_usage(body)
-    stream = fed(body, b"\n", body)
-    stream.usage()
-    assert stream.error in (True, False)
-    assert stream.is_complete in (True, False)
+    for event in split(body, b"\n\n", body):
+        assert event.raw
+    state = fed(body, b"\n\n", body)
+    assert state.usage.tokens_out is not None
+    assert state.has_failed in (True, False)
 
 
-def test_a_deeply_nested_answer_breaks_nothing() -> None:
-    assert parse_usage(b'{"usage":' + b"[" * 100_000) is None
-    assert fed(b'data: {"error":' + b"[" * 100_000 + b"\n").error is False
+def test_a_deeply_nested_event_breaks_nothing() -> None:
+    assert fed(b'data: {"error":' + b"[" * 100_000 + b"\n\n").has_failed is False
+    deep = b'data: {"a":' + b"[" * 500 + b"]" * 500 + b"}\n\n"
+    assert fed(deep).usage == TokenUsage(None, 0)
 
 
 CHAT_STREAM = (
@@ -198,7 +197,7 @@ def test_a_stream_states_its_tokens_wherever_it_is_cut_and_however_its_lines_end
     stream = stream.replace(b"\n", ends).replace(b"data: {", space + b"{")
     for size in (1, 2, 3, 7, 64, 1000, len(stream)):
         watched = fed(*(stream[at : at + size] for at in range(0, len(stream), size)))
-        assert (watched.usage(), watched.is_complete, watched.error) == (
+        assert (watched.usage, watched.has_ended, watched.has_failed) == (
             TokenUsage(9, 2, 4),
             True,
             False,
@@ -212,13 +211,13 @@ def test_a_stream_that_was_cut_off_is_not_complete(stream: bytes, chosen: st.Dat
     end = chosen.draw(st.integers(0, last - 1))
     middle = chosen.draw(st.integers(0, end))
     watched = fed(stream[:middle], stream[middle:end])
-    assert (watched.is_complete, watched.error) == (False, False)
+    assert (watched.has_ended, watched.has_failed) == (False, False)
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=["chat", "response"])
 def test_the_last_line_needs_no_end(stream: bytes) -> None:
     watched = fed(stream.rstrip())
-    assert (watched.usage(), watched.is_complete) == (TokenUsage(9, 2, 4), True)
+    assert (watched.usage, watched.has_ended) == (TokenUsage(9, 2, 4), True)
 
 
 def test_without_a_statement_four_characters_of_the_deltas_are_a_token() -> None:
@@ -230,25 +229,25 @@ def test_without_a_statement_four_characters_of_the_deltas_are_a_token() -> None
         end,
         b"data: [DONE]\n\n",
     )
-    # 3, 4, 6 and 8 characters as JSON writes them.
-    assert chat.usage() == TokenUsage(None, 6, 0)
+    # 3, 4, 6 and 7 characters.
+    assert chat.usage == TokenUsage(None, 5, 0)
     text = fed(*(data({"choices": [{"text": word}]}) for word in "abc"), b"data: [DONE]\n\n")
-    assert text.usage() == TokenUsage(None, 1, 0)
+    assert text.usage == TokenUsage(None, 1, 0)
     response = fed(RESPONSE_STREAM[: RESPONSE_STREAM.index(b"event: response.completed")])
-    assert response.usage() == TokenUsage(None, 14, 0)  # 53 characters
-    assert fed().usage() == TokenUsage(None, 0, 0)
+    assert response.usage == TokenUsage(None, 14, 0)  # 53 characters
+    assert fed().usage == TokenUsage(None, 0, 0)
 
 
 def test_of_a_running_count_the_last_one_counts() -> None:
     events = [
         delta("x", usage={"prompt_tokens": 9, "completion_tokens": count}) for count in (1, 2, 3)
     ]
-    assert fed(*events).usage() == TokenUsage(9, 3, 0)
-    assert fed(b"".join(events)).usage() == TokenUsage(9, 3, 0)
+    assert fed(*events).usage == TokenUsage(9, 3, 0)
+    assert fed(b"".join(events)).usage == TokenUsage(9, 3, 0)
 
 
 def test_usage_one_level_down_is_found() -> None:
-    assert fed(data({"choices": [], "x_groq": {"id": "r", "usage": CHAT}})).usage() == TokenUsage(
+    assert fed(data({"choices": [], "x_groq": {"id": "r", "usage": CHAT}})).usage == TokenUsage(
         9, 2, 4
     )
 
@@ -265,18 +264,18 @@ def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
         },
     )
     watched = fed(*(stream[at : at + 5000] for at in range(0, len(stream), 5000)))
-    assert (watched.usage(), watched.is_complete, watched.error) == (
+    assert (watched.usage, watched.has_ended, watched.has_failed) == (
         TokenUsage(9, 2, 4),
         True,
         False,
     )
 
 
-def test_what_is_kept_of_a_line_that_does_not_end_is_bounded() -> None:
-    watched = StreamUsageParser()
-    for _ in range(200):
-        watched.feed(b"data: " + b"x" * 10_000)
-    assert len(watched._rest) <= 1 << 16
+def test_an_event_that_does_not_end_is_refused() -> None:
+    splitter = EventSplitter()
+    splitter.feed(b"data: " + b"x" * (15 << 20))
+    with pytest.raises(ResponseTooLarge):
+        splitter.feed(b"x" * (2 << 20))
 
 
 @pytest.mark.parametrize(
@@ -300,9 +299,9 @@ def test_what_is_kept_of_a_line_that_does_not_end_is_bounded() -> None:
     ],
 )
 def test_an_event_that_tells_of_an_error_is_noticed(event: bytes) -> None:
-    assert fed(delta("a"), event).error
-    assert fed(delta("a"), *(event[at : at + 1] for at in range(len(event)))).error
-    assert fed(event.rstrip()).error
+    assert fed(delta("a"), event).has_failed
+    assert fed(delta("a"), *(event[at : at + 1] for at in range(len(event)))).has_failed
+    assert fed(event.rstrip()).has_failed
 
 
 def test_an_answer_about_errors_is_no_error() -> None:
@@ -315,21 +314,16 @@ def test_an_answer_about_errors_is_no_error() -> None:
         "response.failed",
         '\\"error"',
     ]
-    assert not fed(*(delta(word) for word in words)).error
-    assert not fed(*(named("response.output_text.delta", delta=word) for word in words)).error
-    assert not fed(delta("a", error=None)).error
+    assert not fed(*(delta(word) for word in words)).has_failed
+    assert not fed(*(named("response.output_text.delta", delta=word) for word in words)).has_failed
+    assert not fed(delta("a", error=None)).has_failed
 
 
 @pytest.mark.parametrize("name", ["response.completed", "response.incomplete", "response.failed"])
 def test_a_response_has_three_ends_with_and_without_names_of_events(name: str) -> None:
-    assert fed(named(name, response={})).is_complete
-    assert fed(data({"response": {}, "sequence_number": 3, "type": name})).is_complete
-    assert not fed(f"event: {name}\n".encode()).is_complete
-
-
-def test_an_answer_that_is_no_stream_breaks_nothing() -> None:
-    assert fed(json.dumps({"choices": [], "usage": CHAT}).encode()).usage() == TokenUsage(9, 2, 4)
-    fed(json.dumps({"usage": CHAT}, indent=1).replace('"usage": {', '"usage":\n{').encode()).usage()
+    assert fed(named(name, response={})).has_ended
+    assert fed(data({"response": {}, "sequence_number": 3, "type": name})).has_ended
+    assert not fed(f"event: {name}\n".encode()).has_ended
 
 
 SILENT = [delta("one"), delta('"usage":{'), b": a comment\n\n"]
@@ -347,26 +341,17 @@ KEPT = [
 def test_only_the_event_of_the_usage_is_taken_out_wherever_it_is_cut(line_end: bytes) -> None:
     before, after = b"".join([*SILENT, *KEPT]), b"data: [DONE]\n\n"
     stream = (before + REMOVED + after).replace(b"\n", line_end)
-    wanted = (before + after).replace(b"\n", line_end)
+    expected = (before + after).replace(b"\n", line_end)
+    parsed = ParsedRequest("chat/completions", "m", "Hi", is_stream=True)
+    edits = ResponseEdits(parsed, "small", hides_usage=True, details=None)
     for size in (1, 2, 3, 7, 64, len(stream)):
-        taken = UsageFilter()
-        chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
-        sent = [taken.feed(chunk, is_last=False) for chunk in chunks]
-        sent.append(taken.feed(b"", is_last=True))
-        assert b"".join(sent) == wanted
-
-
-def test_what_the_filter_holds_is_bounded_and_sent_at_the_end() -> None:
-    taken = UsageFilter()
-    sent = taken.feed(b"data: " + b"x" * 200_000, is_last=False)
-    assert len(sent) == 200_006
-    assert taken.feed(b"yz", is_last=False) == b""
-    assert taken.feed(b"", is_last=True) == b"yz"
-    assert UsageFilter().feed(REMOVED.strip(), is_last=True) == b""
+        events = split(*(stream[at : at + size] for at in range(0, len(stream), size)))
+        assert b"".join([event.raw for event in events]) == stream
+        assert b"".join([edits.event(event) for event in events]) == expected
 
 
 def test_characters_are_counted_and_not_their_bytes() -> None:
     for written in (True, False):
         document = {"choices": [{"delta": {"content": "äöüß" * 2}}]}
         line = b"data: " + json.dumps(document, ensure_ascii=written).encode() + b"\n\n"
-        assert fed(line).usage() == TokenUsage(None, 2, 0)
+        assert fed(line).usage == TokenUsage(None, 2, 0)

@@ -1,0 +1,194 @@
+"""Serve one request with a cascade: ask experts, look at their answers, and decide again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+from mildroute.decision.predictor import Predictor
+from mildroute.experts.completion import answer_logprob, answer_text
+from mildroute.gateway.context import RequestContext
+from mildroute.gateway.upstream.base import UpstreamRequest
+from mildroute.gateway.upstream.errors import UpstreamError
+from mildroute.gateway.upstream.failover import Attempt, Failover
+
+__all__ = ["CascadeCall"]
+
+
+class CascadeCall:
+    """The calls of one request whose answers decide what follows.
+
+    Args:
+        failover: Calls experts.
+        predictor: The router, which continues after each stage.
+        context: The request, whose decision names the look to begin with.
+        request: The request for the experts.
+        deadline: When the response must be there, on the clock of the event loop.
+        max_response_bytes: Maximum bytes of an answer.
+    """
+
+    def __init__(
+        self,
+        failover: Failover,
+        predictor: Predictor,
+        context: RequestContext,
+        request: UpstreamRequest,
+        deadline: float,
+        max_response_bytes: int,
+    ) -> None:
+        self._failover = failover
+        self._predictor = predictor
+        self._context = context
+        self._request = request
+        self._deadline = deadline
+        self._max_response_bytes = max_response_bytes
+        # Responses of experts whose answers are looked at.
+        self._answered: dict[str, Attempt] = {}
+        # Experts whose answers say nothing.
+        self._silent: set[str] = set()
+        # Mean log-probabilities of the answers, as far as they are known.
+        self._logprobs: dict[str, float | None] = {}
+
+    async def run(self) -> Attempt | None:
+        """Return the answer that the cascade chooses; ``None`` if no expert answers.
+
+        An expert that fails or says nothing ends it: the first answer that has come is returned,
+        and if there is none the next expert of the order is called.
+        """
+        prediction = self._context.decision.prediction
+        stage: int | None = self._predictor.stage_of(self._context.decision.look)
+        choice: str | None = None
+        try:
+            while stage is not None and prediction is not None:
+                if not await self._ask(self._predictor.asked(stage)):
+                    break
+                step = await asyncio.to_thread(self._step, stage, prediction.row)
+                stage = step if isinstance(step, int) else None
+                choice = step if isinstance(step, str) else None
+            if choice is not None:
+                return await self._escalate(choice) or await self._first_answer()
+            return await self._first_answer()
+        finally:
+            for attempt in self._answered.values():
+                self._discard(attempt)
+
+    async def _escalate(self, name: str) -> Attempt | None:
+        """Return the answer that is chosen; ``None`` if its expert fails or says nothing.
+
+        A stream has nothing left to wait for, and is not held back any longer.
+        """
+        if name in self._answered:
+            return self._answered.pop(name)
+        if self._context.parsed.is_stream:
+            attempt = await self._attempt((name,), is_look=True)
+            if attempt is None or not attempt.response.is_complete:
+                return attempt
+            self._answered[name] = attempt
+            is_answered = attempt.response.status < 300
+            if is_answered:
+                attempt.charge(self._context.parsed)
+        else:
+            is_answered = await self._ask((name,))
+        if not is_answered:
+            return None
+        if not (await asyncio.to_thread(_text_of, self._answered[name])).strip():
+            self._silent.add(name)
+            return None
+        return self._answered.pop(name)
+
+    async def _first_answer(self) -> Attempt | None:
+        """Return the best of what has come, else the answer of another expert."""
+        answered = self._answered
+        context = self._context
+        # A refusal of one expert is no answer while another has one.
+        names = [name for name in answered if name not in self._silent]
+        if names:
+            return answered.pop(min(names, key=lambda name: answered[name].response.status))
+        failed = {failure.expert for failure in context.attempts.failures}
+        # Those that have failed come last: they may be back when all others have failed, too.
+        order = sorted(context.decision.order, key=failed.__contains__)
+        attempt = await self._attempt([name for name in order if name not in answered])
+        if attempt is None and answered:
+            return answered.popitem()[1]
+        return attempt
+
+    async def _ask(self, names: Sequence[str]) -> bool:
+        """Call experts that have not answered yet, at the same time; return whether all answer.
+
+        Each is charged when it has answered, whatever becomes of its answer.
+        """
+        names = [name for name in names if name not in self._answered]
+        attempts = self._context.attempts
+        started = perf_counter()
+        waited = attempts.waited
+        try:
+            found = await asyncio.gather(*(self._answer(name) for name in names))
+        finally:
+            # Calls at the same time are waited for once.
+            attempts.waited = waited + perf_counter() - started
+        self._answered |= {
+            name: attempt for name, attempt in zip(names, found, strict=True) if attempt is not None
+        }
+        return all(attempt is not None and attempt.response.status < 300 for attempt in found)
+
+    async def _answer(self, name: str) -> Attempt | None:
+        """Call an expert for its whole answer, and charge it; ``None`` if it has none."""
+        has_logprobs = name in self._predictor.logprob_experts
+        attempt = await self._attempt((name,), is_look=True, logprobs=has_logprobs)
+        if attempt is None:
+            return None
+        response = attempt.response
+        attempt.call.status = response.status
+        try:
+            if response.status < 300 and not response.is_complete:
+                await response.read_all(self._deadline, self._max_response_bytes)
+            if response.status < 300 and has_logprobs:
+                self._logprobs[name] = await asyncio.to_thread(answer_logprob, response.body)
+        except UpstreamError as error:
+            attempt.record_failure()
+            self._context.attempts.fail(name, error.reason)
+            self._discard(attempt)
+            return None
+        except BaseException:
+            self._discard(attempt)
+            raise
+        if response.status < 400:
+            attempt.charge(self._context.parsed)
+        return attempt
+
+    async def _attempt(
+        self, order: Sequence[str], *, is_look: bool = False, logprobs: bool = False
+    ) -> Attempt | None:
+        context = self._context
+        return await self._failover.call(
+            self._request._replace(logprobs=logprobs),
+            order,
+            context.decision.excluded,
+            context.attempts,
+            context.span,
+            self._deadline,
+            is_look=is_look,
+        )
+
+    def _step(self, stage: int, row: Any) -> str | int | None:
+        """Return what to do after a stage; ``None`` if an expert said nothing.
+
+        No router has learned from such a response, which would else count as a short answer.
+        """
+        texts = {name: _text_of(attempt) for name, attempt in self._answered.items()}
+        self._silent = {name for name, text in texts.items() if not text.strip()}
+        if self._silent:
+            return None
+        return self._predictor.step(stage, row, texts, self._logprobs)
+
+    def _discard(self, attempt: Attempt) -> None:
+        """Charge a call for what has come, unless it has been, and be done with it."""
+        if attempt.response.status < 400 and not attempt.call.is_charged:
+            attempt.charge(self._context.parsed)
+        attempt.close()
+
+
+def _text_of(attempt: Attempt) -> str:
+    return answer_text(attempt.response.body)

@@ -1,0 +1,380 @@
+"""What calls an expert: a request in, a response or a stream of events out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from mildroute.experts.secrets import SecretSet
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.http.request import Header, forward_response_headers
+from mildroute.gateway.observability.tracing import CallTarget
+from mildroute.gateway.upstream.errors import (
+    IncompleteStream,
+    ResponseTooLarge,
+    StreamError,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamTimeout,
+)
+from mildroute.gateway.upstream.events import Event, EventSplitter, StreamState, parse_event
+from mildroute.gateway.upstream.usage import TokenUsage, tokens_of_usage, usage_of_document
+
+__all__ = [
+    "CallSlots",
+    "Chunks",
+    "Deadlines",
+    "Upstream",
+    "UpstreamRequest",
+    "UpstreamResponse",
+    "are_events",
+    "read_whole",
+]
+
+_EVENT_STREAM = b"text/event-stream"
+# Bytes of a stream in which its first event must come.
+_MAX_BEFORE_EVENT = 1 << 16
+
+
+class UpstreamRequest(NamedTuple):
+    """A request for an expert.
+
+    Args:
+        parsed: What the client sent.
+        headers: Headers of the client that the expert gets.
+        logprobs: Whether a cascade needs the log-probabilities of the answer.
+    """
+
+    parsed: ParsedRequest
+    headers: Sequence[Header]
+    logprobs: bool = False
+
+
+class Deadlines(NamedTuple):
+    """How long to wait for a response, and how many bytes of it to take.
+
+    Args:
+        first_byte_at: When the first byte of a stream must be there, on the clock of the loop, and
+            when a call must have its turn. A response that is not streamed comes in one piece after
+            the expert has generated all of it, so it has until ``complete_at``.
+        idle_timeout: Seconds without a byte after that.
+        complete_at: When a response that is not streamed must be complete.
+        max_bytes: Maximum bytes of a response that is not streamed.
+    """
+
+    first_byte_at: float
+    idle_timeout: float
+    complete_at: float
+    max_bytes: int = 64 << 20
+
+
+class Chunks(Protocol):
+    """The body of a response as it comes."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes; none at the end. Raises an UpstreamError if the body breaks."""
+        ...
+
+    def close(self) -> None:
+        """Be done with the body; at any time, also in the middle."""
+        ...
+
+
+class Upstream(Protocol):
+    """Calls one expert.
+
+    Attributes:
+        includes_usage: Whether to ask for the usage of a stream whose client did not.
+        has_logprobs: Whether the expert may be asked for log-probabilities.
+        paths: Paths below ``/v1`` that the expert serves.
+        slots: Calls in flight, and calls that wait.
+    """
+
+    includes_usage: bool
+    has_logprobs: bool
+    paths: frozenset[str]
+    slots: CallSlots
+
+    async def send(self, request: UpstreamRequest, deadlines: Deadlines) -> UpstreamResponse:
+        """Send a request once.
+
+        Returns:
+            The response, complete, or from its first bytes on if the request wants a stream. Close
+            it in any case.
+
+        Raises:
+            UpstreamError: There is no response.
+        """
+        ...
+
+    def target(self, operation: str) -> CallTarget:
+        """Return what calls of an operation are for, as metrics and traces name it."""
+        ...
+
+    def close(self) -> None:
+        """Make no further call; those in flight end with their responses."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Close all connections, also those in use."""
+        ...
+
+
+class CallSlots:
+    """Bounds the calls in flight to one expert; more of them wait for their turn.
+
+    Args:
+        limit: Maximum number of calls at the same time.
+
+    Attributes:
+        calls: Calls in flight.
+        waiting: Calls that wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._slots = asyncio.Semaphore(limit)
+        self.calls = 0
+        self.waiting = 0
+
+    @property
+    def has_capacity(self) -> bool:
+        """Return whether a call would be made soon: no more wait than can be made at once."""
+        return self.waiting < self._limit
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether a call would be made at once, before no other one that waits."""
+        return not self.waiting and self.calls < self._limit
+
+    async def acquire(self, until: float) -> None:
+        """Wait for a turn; raises an UpstreamOverloaded if it does not come in time."""
+        if self._slots.locked():
+            await self._wait(until)
+        else:
+            await self._slots.acquire()
+        self.calls += 1
+
+    async def _wait(self, until: float) -> None:
+        self.waiting += 1
+        try:
+            async with asyncio.timeout_at(until):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise UpstreamOverloaded from None
+        finally:
+            self.waiting -= 1
+
+    def release(self) -> None:
+        """A call has ended."""
+        self.calls -= 1
+        self._slots.release()
+
+
+class UpstreamResponse:
+    """The response of an expert: complete, or, of a stream of events, from its first bytes on.
+
+    Args:
+        status: Status of the response.
+        headers: Headers of the response, names in lower case.
+        secrets: Keys that no client may see, should the expert repeat them in an error.
+        body: The complete body, if it is not a stream.
+        chunks: The body of a stream of events, or ``None``.
+        idle_timeout: Seconds that may pass without a byte of a stream.
+        on_close: Called once when the response is closed.
+
+    Attributes:
+        has_events: Whether the body is a stream of events.
+        pending: Events that have come and were not taken by :meth:`read`.
+        size: Bytes of the body that have come.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        headers: list[Header],
+        secrets: SecretSet,
+        body: bytes = b"",
+        chunks: Chunks | None = None,
+        idle_timeout: float = 60.0,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.has_events = chunks is not None
+        self.pending: list[Event] = []
+        self.size = len(body)
+        self._secrets = secrets
+        self._body = _scrubbed(body, secrets) if status >= 400 else body
+        self._chunks = chunks
+        self._idle_timeout = idle_timeout
+        self._on_close = on_close
+        self._is_closed = False
+        self._splitter = EventSplitter()
+        self._state = StreamState()
+        self._has_come = chunks is None
+
+    @property
+    def body(self) -> bytes:
+        """The complete body, or the events of a stream that are pending."""
+        return b"".join([event.raw for event in self.pending]) if self.has_events else self._body
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all of it has come, and a stream of events has ended as it should."""
+        return self._has_come and self.flaw is None
+
+    @property
+    def flaw(self) -> type[UpstreamError] | None:
+        """Why a stream of events is no answer, as far as it has come, or ``None``."""
+        if not self.has_events:
+            return None
+        if self._state.has_failed:
+            return StreamError
+        return IncompleteStream if self._has_come and not self._state.has_ended else None
+
+    @cached_property
+    def document(self) -> Any:
+        """The decoded body of a complete response, or ``None`` if it is no JSON."""
+        try:
+            return orjson.loads(self._body)
+        except orjson.JSONDecodeError:
+            return None
+
+    @property
+    def usage(self) -> TokenUsage:
+        """Tokens of the request and of the response, as far as they are reported."""
+        if self.has_events:
+            return self._state.usage
+        return tokens_of_usage(usage_of_document(self.document)) or TokenUsage()
+
+    async def read(self) -> list[Event]:
+        """Return the next events of a stream; none at its end.
+
+        Raises:
+            UpstreamError: The stream breaks, or has ended with an error or without its last event.
+        """
+        while not self.pending and not self._has_come:
+            await self._receive()
+        events = self.pending
+        self.pending = []
+        if not events and (flaw := self.flaw) is not None:
+            raise flaw
+        return events
+
+    async def read_first_event(self, deadline: float) -> None:
+        """Read on until a stream has its first event, which may be an error.
+
+        Comments that keep a connection alive come before it.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self._has_come and self.size <= _MAX_BEFORE_EVENT:
+                    if any(event.has_data for event in self.pending):
+                        break
+                    await self._receive()
+        except TimeoutError:
+            raise UpstreamTimeout from None
+
+    async def read_all(self, deadline: float, max_bytes: int) -> None:
+        """Read a stream to its end, and keep its events for :meth:`read`.
+
+        Raises:
+            UpstreamError: As by :meth:`read`, or the stream is late or long.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self._has_come:
+                    await self._receive()
+                    if self.size > max_bytes:
+                        raise ResponseTooLarge
+        except TimeoutError:
+            raise UpstreamTimeout from None
+        if (flaw := self.flaw) is not None:
+            raise flaw
+
+    def forwarded_headers(self) -> list[Header]:
+        """Return the headers that the client gets, without our key."""
+        headers = forward_response_headers(self.headers)
+        if not self._secrets.has_secrets:
+            return headers
+        scrub = self._secrets.scrub_answer
+        return [(name, scrub(value.decode("latin-1")).encode("latin-1")) for name, value in headers]
+
+    def close(self) -> None:
+        """Be done with it; at any time, also in the middle."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._chunks is not None:
+            self._chunks.close()
+        self._on_close()
+
+    async def _receive(self) -> None:
+        """Add the events that the next bytes complete to those that are pending."""
+        if self._chunks is None:
+            return
+        try:
+            async with asyncio.timeout(self._idle_timeout):
+                chunk = await self._chunks.read()
+        except TimeoutError:
+            self._break(UpstreamTimeout())
+            return
+        except UpstreamError as error:
+            self._break(error)
+            return
+        self.size += len(chunk)
+        self._has_come = not chunk
+        for raw in self._splitter.feed(chunk) if chunk else self._splitter.flush():
+            event = parse_event(_scrubbed(raw, self._secrets) if b"error" in raw else raw)
+            self._state.see(event)
+            self.pending.append(event)
+
+    def _break(self, error: UpstreamError) -> None:
+        """End a stream that breaks; if its last event has come, nothing is missing."""
+        if self._state.has_failed or not self._state.has_ended:
+            raise error
+        self._has_come = True
+
+
+def _scrubbed(data: bytes, secrets: SecretSet) -> bytes:
+    """Return an error of an expert without our key, should it repeat it."""
+    if not secrets.has_secrets:
+        return data
+    return secrets.scrub(data.decode("latin-1")).encode("latin-1")
+
+
+def are_events(headers: Sequence[Header]) -> bool:
+    """Return whether a body is a stream of events that can be read: not one that is encoded."""
+    is_stream = False
+    for name, value in headers:
+        if name == b"content-encoding" and value != b"identity":
+            return False
+        if name == b"content-type":
+            is_stream = value[:17].lower() == _EVENT_STREAM
+    return is_stream
+
+
+async def read_whole(chunks: Chunks, deadlines: Deadlines) -> bytes:
+    """Read a body that is not streamed to its end."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while True:
+            async with (
+                asyncio.timeout_at(deadlines.complete_at),
+                asyncio.timeout(deadlines.idle_timeout),
+            ):
+                part = await chunks.read()
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+            if size > deadlines.max_bytes:
+                raise ResponseTooLarge
+    except TimeoutError:
+        raise UpstreamTimeout from None

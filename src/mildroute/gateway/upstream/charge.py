@@ -1,0 +1,95 @@
+"""What one call to an expert is charged."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.gateway.http.body import ParsedRequest
+from mildroute.gateway.upstream.usage import TokenUsage
+
+__all__ = ["Charge", "PricedExpert", "charge_of_call"]
+
+# How a call has ended, as far as its charge depends on it.
+CallEnd = Literal["answered", "outrun", "unknown"]
+
+
+class Charge(NamedTuple):
+    """Tokens and dollars of one call.
+
+    Attributes:
+        tokens_in: Tokens of the request.
+        tokens_out: Tokens of the response.
+        cached_tokens: Tokens of the request that came from the provider's prompt cache.
+        dollars: Dollars of all of them.
+        is_reported: Whether the expert has reported the tokens; else they are an estimate.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cached_tokens: int = 0
+    dollars: float = 0.0
+    is_reported: bool = False
+
+
+class PricedExpert(Protocol):
+    """An expert as far as charges depend on it.
+
+    Attributes:
+        max_tokens: Tokens that no call can exceed.
+    """
+
+    max_tokens: int
+
+    def cost(
+        self, tokens_in: int, tokens_out: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> float:
+        """Return the dollars of a response."""
+        ...
+
+
+def charge_of_call(
+    expert: PricedExpert,
+    parsed: ParsedRequest,
+    end: CallEnd,
+    *,
+    usage: TokenUsage | None = None,
+    size: int = 0,
+    max_output_tokens: int = 0,
+) -> Charge:
+    """Return the charge of one call.
+
+    Args:
+        expert: The expert that was called.
+        parsed: The request.
+        end: ``"answered"`` charges the tokens that the response reports, or else an estimate by its
+            size, within what the request allowed. ``"outrun"`` charges the request alone: another
+            expert was faster, and what this one generated is not known. ``"unknown"`` charges the
+            most that the call can cost: the response did not come, and may have been generated.
+        usage: Tokens of a response that came.
+        size: Bytes of a response that came.
+        max_output_tokens: Tokens of a response if the request sets no limit.
+    """
+    if parsed.path == "messages/count_tokens":
+        # Anthropic counts for nothing.
+        return Charge()
+    if end == "outrun":
+        return Charge(parsed.tokens_in, dollars=expert.cost(parsed.tokens_in, 0))
+    allowed = None if parsed.tokens_out is None else parsed.tokens_out * parsed.choices
+    has_text = parsed.path != "embeddings"
+    if end == "unknown":
+        bound = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
+        tokens_out = min(bound, expert.max_tokens) * parsed.choices if has_text else 0
+        # All of the request may be written to the provider's prompt cache, which may cost more.
+        written = expert.cost(parsed.tokens_in, tokens_out, written_tokens=parsed.tokens_in)
+        dollars = max(expert.cost(parsed.tokens_in, tokens_out), written)
+        return Charge(parsed.tokens_in, tokens_out, dollars=dollars)
+    usage = usage or TokenUsage()
+    tokens_in = parsed.tokens_in if usage.tokens_in is None else usage.tokens_in
+    estimate = size // CHARACTERS_PER_TOKEN if has_text else 0
+    tokens_out = estimate if usage.tokens_out is None else usage.tokens_out
+    if not usage.is_reported and allowed is not None:
+        # A server that floods is no reason to bill more than the request allowed.
+        tokens_out = min(tokens_out, allowed)
+    dollars = expert.cost(tokens_in, tokens_out, usage.cached_tokens, usage.written_tokens)
+    return Charge(tokens_in, tokens_out, usage.cached_tokens, dollars, usage.is_reported)

@@ -1,0 +1,97 @@
+"""Why the response of an expert did not come, or not to its end."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mildroute.exceptions import MildrouteError
+
+__all__ = [
+    "IncompleteStream",
+    "ResponseTooLarge",
+    "StreamError",
+    "UnsupportedRequest",
+    "UpstreamConnectError",
+    "UpstreamConnectionLost",
+    "UpstreamError",
+    "UpstreamOverloaded",
+    "UpstreamProtocolError",
+    "UpstreamTimeout",
+]
+
+
+class UpstreamError(MildrouteError):
+    """A response that did not come, or not to its end.
+
+    Attributes:
+        reason: As metrics and traces show it.
+        detail: Why the request cannot be served, for its client, or an empty text.
+    """
+
+    reason: ClassVar[str] = "failed"
+    detail: str = ""
+
+    def __init__(self) -> None:
+        super().__init__(self.reason)
+
+
+class UpstreamConnectError(UpstreamError):
+    """The expert could not be reached."""
+
+    reason = "connect"
+
+
+class UpstreamOverloaded(UpstreamError):  # noqa: N818 - as httpx names its PoolTimeout
+    """As many calls as the expert may get are in flight, for too long."""
+
+    reason = "overloaded"
+
+
+class UpstreamTimeout(UpstreamError):  # noqa: N818 - as httpx names its ReadTimeout
+    """The expert took too long."""
+
+    reason = "timeout"
+
+
+class UpstreamConnectionLost(UpstreamError):  # noqa: N818
+    """The connection ended before the response did."""
+
+    reason = "connection_lost"
+
+
+class IncompleteStream(UpstreamError):  # noqa: N818
+    """A stream of events ended without its last event."""
+
+    reason = "incomplete_stream"
+
+
+class StreamError(UpstreamError):
+    """An event of a stream told of an error."""
+
+    reason = "error_event"
+
+
+class UpstreamProtocolError(UpstreamError):
+    """What the expert sent is not HTTP."""
+
+    reason = "invalid_response"
+
+
+class ResponseTooLarge(UpstreamError):  # noqa: N818
+    """The response has more bytes than the gateway takes."""
+
+    reason = "response_too_large"
+
+
+class UnsupportedRequest(UpstreamError):  # noqa: N818
+    """The API of the expert cannot express the request, so it was not sent.
+
+    Args:
+        detail: The rule, what broke it and the way out; of the request, only names of fields.
+    """
+
+    reason = "unsupported"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__()
+        self.detail = detail
