@@ -1,9 +1,8 @@
 """Asks a gateway questions, two at a time, and tells it which answers were right.
 
-A request that gets no answer is sent again. What was answered is noted in asked.jsonl.
+A request that gets no answer is sent again. Answers are noted in asked.jsonl.
 
 Run: python ask.py --port 8000 --requests 300
-     python ask.py --port 8000 --until promoted
 """
 
 from __future__ import annotations
@@ -75,32 +74,21 @@ class Application:
             time.sleep(0.5)
 
 
-def events(name: str) -> int:
-    """How often the learner has noted such an event."""
-    paths = Path("learning", "trail").glob("*.jsonl")
-    return sum(json.loads(path.read_text())["event"] == name for path in paths)
-
-
 def main() -> None:
     """Send requests, then say what came of them."""
     parser = argparse.ArgumentParser(description="Ask a gateway questions about colors.")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--requests", type=int, default=2000, help="at most")
-    parser.add_argument("--total", type=int, default=2000, help="at most, with those before")
-    parser.add_argument("--until", help="stop when the learner notes such an event")
     parser.add_argument("--per-second", type=float, default=6.0, help="at most")
     options = parser.parse_args()
     done = len(NOTES.read_text().splitlines()) if NOTES.exists() else 0
-    rest = questions()[done : min(done + options.requests, options.total)]
-    before = events(options.until)
+    rest = questions()[done : done + options.requests]
     application = Application(options.port)
     notes: list[dict[str, Any]] = []
     with ThreadPoolExecutor(2) as pool:
         for start in range(0, len(rest), 10):
             began = time.monotonic()
             notes += pool.map(application.ask, rest[start : start + 10])
-            if options.until and events(options.until) > before:
-                break
             time.sleep(max(0.0, began + 10 / options.per_second - time.monotonic()))
     right = sum(note["is_right"] for note in notes) / max(len(notes), 1)
     experts = Counter(note["expert"] for note in notes)

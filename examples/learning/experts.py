@@ -2,8 +2,7 @@
 
 ``linear`` is a classifier that has learned four colors well, and two from labels half of which are
 wrong. ``brief`` and ``shots`` are SmolLM2 with two prompts and temperatures. The server counts its
-own dollars: GET /v1/spend. POST /v1/update is a faulty release of ``shots``, which cuts prompts to
-their last sentence.
+own dollars: GET /v1/spend.
 
 Run: python experts.py --model http://127.0.0.1:8080/v1 --port 8081
 """
@@ -50,7 +49,6 @@ class Experts:
         words = make_pipeline(CountVectorizer(), LogisticRegression(max_iter=1000))
         self._classifier = words.fit(known, _labels(known))
         self._lock = threading.Lock()
-        self.is_updated = False
         self.calls = dict.fromkeys(PRICES, 0)
         self.dollars = dict.fromkeys(PRICES, 0.0)
 
@@ -80,8 +78,6 @@ class Experts:
         return str(color), len(text.split()), 1
 
     def _ask_model(self, name: str, text: str) -> Reply:
-        if name == "shots" and self.is_updated:
-            text = text.split(". ")[-1]
         messages = []
         for question, color in EXAMPLES[: 1 if name == "brief" else 2]:
             messages += [
@@ -128,13 +124,9 @@ class Handler(BaseHTTPRequestHandler):
     experts: Experts
 
     def do_POST(self) -> None:
-        """Answer a chat, or take the faulty release."""
+        """Answer a chat."""
         asked = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
-        if self.path == "/v1/update":
-            self.experts.is_updated = True
-            self._send({"shots": "updated"})
-        else:
-            self._send(self.experts.reply(asked["model"], asked["messages"][-1]["content"]))
+        self._send(self.experts.reply(asked["model"], asked["messages"][-1]["content"]))
 
     def do_GET(self) -> None:
         """What was charged."""

@@ -75,7 +75,7 @@ def test_the_file_is_no_table_to_fit_on_and_who_did_not_answer_never_counts_as_w
             TableError, match=r"a score is missing.*not all experts answered each query"
         ):
             CostTable.read(path, missing=missing)
-    with pytest.raises(TableError, match="every expert has a score, got none of 2 rows"):
+    with pytest.raises(TableError, match="every expert has a score, but none of 2 rows has"):
         CostTable.read(path, missing="drop")
 
 
@@ -282,5 +282,5 @@ def test_rows_on_which_not_everyone_had_a_chance_are_left_out_of_estimates(tmp_p
     logged = read_logged_decisions(pq.read_table(tmp_path / "table.parquet"))
     assert (logged.rows, logged.costs.tolist()) == (1, [0.5])
     assert logged.notes == (
-        "2 of 3 decisions are left out, for not every expert had a chance in them",
+        "2 of 3 decisions are left out: not every expert had a chance in them",
     )

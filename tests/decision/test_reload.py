@@ -13,7 +13,6 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.decision.settings import EncoderConfig
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +25,7 @@ COSTS = [[0.0, 1.0]] * 60 + [[1.0, 0.0]] * 60
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    router = TextRouter().fit(TEXTS, named_costs(COSTS, ("small", "large")))  # type: ignore[arg-type]
+    router = TextRouter().fit(TEXTS, COSTS, experts=("small", "large"))
     return save_router(router, tmp_path_factory.mktemp("artifact") / "router")
 
 

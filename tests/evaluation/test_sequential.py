@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from mildroute.evaluation.expert_changes import find_change
-from mildroute.evaluation.rollout import LearningPlan, judge_candidate, judge_promoted
 from mildroute.evaluation.sequential import (
-    canary_gains,
     compare_sequentially,
-    restarted_evidence,
+    explored_gain,
     share_of_alpha,
 )
-from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.exceptions import ArgumentError
 
 FRACTIONS = (0.05, 0.1, 0.2, 0.4, 0.8)
 PRIOR = (1 / 9, 2 / 9, 3 / 9, 2 / 9, 1 / 9)
@@ -52,14 +50,17 @@ def test_the_order_in_which_scores_come_does_not_matter() -> None:
 
 
 def gains_of(rng: np.random.Generator, rows: int, share: float, kind: str) -> np.ndarray:
-    """Gains of a canary that is exactly as good as the router in use."""
+    """Gains of a candidate that is exactly as good as the router in use, whose draws it shares."""
     chance = {"plain": 0.35, "rare": 0.01, "skewed": 0.2}[kind]
     costs = (rng.random((rows, 2)) < chance).astype(float)
     if kind == "skewed":
         costs = np.minimum(costs + 0.05 * np.exp(2 * rng.standard_normal((rows, 2))), 1.0)
-    is_canary = rng.random(rows) < share
-    seen = np.where(is_canary, costs[:, 1], costs[:, 0])
-    gains = canary_gains(seen, is_canary, share, np.full((rows, 2), 0.3), 1.0)
+    is_drawn = rng.random(rows) < share
+    seen = np.where(is_drawn, costs[:, 1], costs[:, 0])
+    gains = [
+        explored_gain(cost, [not drawn, drawn], [1 - share, share], [0.3, 0.3])
+        for cost, drawn in zip(seen.tolist(), is_drawn.tolist(), strict=True)
+    ]
     return np.where(rng.random(rows) < 0.3, gains, 0.0)
 
 
@@ -89,27 +90,26 @@ def test_intervals_hold_the_mean_at_all_looks_together() -> None:
     assert looks[-1].gain.high - looks[-1].gain.low < 0.15
 
 
-def test_gains_of_a_canary_have_the_true_mean_and_keep_within_their_bound() -> None:
-    """All four outcomes of one request, weighted with their chances, worked out by hand."""
-    costs, forecasts = (0.9, 0.2), [[0.5, 0.4]]
-    for share in (0.1, 0.5):
-        on, off = (
-            canary_gains([costs[place]], [place == 1], share, forecasts, 1.0)[0] for place in (1, 0)
-        )
-        assert share * on + (1 - share) * off == pytest.approx(0.7)
-        worst = canary_gains([1.0], [True], share, [[0.0, 0.0]], 1.0)[0]
-        assert worst == pytest.approx(-1 / share)
+def test_gains_of_explored_requests_have_the_true_mean_and_keep_within_their_bound() -> None:
+    """All outcomes of one request, weighted with their chances, worked out by hand."""
+    costs, forecasts = (0.9, 0.2, 0.5), [0.5, 0.4]
+    for chances in ((0.9, 0.05, 0.05), (0.4, 0.5, 0.1)):
+        gains = [
+            explored_gain(cost, [drawn == 0, drawn == 1], chances[:2], forecasts)
+            for drawn, cost in enumerate(costs)
+        ]
+        assert np.dot(chances, gains) == pytest.approx(0.9 - 0.2)
+    worst = explored_gain(1.0, [False, True], [0.9, 0.1], [0.0, 0.0])
+    assert worst == pytest.approx(-1 / 0.1)
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"forecasts must be \(1, 2\)"):
-        canary_gains([0.1], [True], 0.5, [0.1], 1.0)
-    with pytest.raises(ArgumentError, match="a share must lie between 0 and 1"):
-        canary_gains([0.1], [True], 1.0, [[0.1, 0.1]], 1.0)
+    with pytest.raises(ArgumentError, match="propensities must lie between 0 and 1"):
+        explored_gain(0.1, [True, False], [1.0, 0.0], [0.1, 0.1])
+    with pytest.raises(ArgumentError, match="must be the choice of one router"):
+        explored_gain(0.1, [True, True], [0.5, 0.5], [0.1, 0.1])
     with pytest.raises(ArgumentError, match="gains must keep within their bounds"):
         compare_sequentially([3.0], 2.0)
-    with pytest.raises(ArgumentError, match="alpha must lie between 0 and 1"):
-        LearningPlan(alpha=0.0)
 
 
 def test_nothing_is_known_of_no_decisions() -> None:
@@ -120,41 +120,6 @@ def test_nothing_is_known_of_no_decisions() -> None:
 
 def test_candidates_of_a_month_share_its_error() -> None:
     assert sum(share_of_alpha(0.05, number) for number in range(1, 10_000)) < 0.05
-
-
-def test_a_candidate_goes_through_shadow_and_canary() -> None:
-    plan = LearningPlan()
-    good, flat = np.full(400, 0.5), np.zeros(400)
-    bad = np.full(400, -0.5)
-    cases = [
-        (0.0, 499, 499, flat, "wait"),
-        (0.0, 500, 500, flat, "advance"),
-        (0.0, 499, 499, good, "wait"),  # however good, it serves a share first
-        (0.1, 199, 700, good, "wait"),
-        (0.1, 200, 700, good, "promote"),
-        (0.1, 1000, 1500, flat, "advance"),
-        (0.5, 5000, 6000, flat, "wait"),
-        (0.5, 9000, 10_000, flat, "drop"),
-        (0.0, 10, 10, bad, "drop"),
-    ]
-    for share, in_stage, requests, gains, action in cases:
-        found = compare_sequentially(gains, 2.0)
-        decision = judge_candidate(plan, share, in_stage, requests, found, 0.03)
-        assert decision.action == action, (share, in_stage, decision)
-
-
-def test_a_promoted_router_is_accepted_unless_it_turns_bad() -> None:
-    plan = LearningPlan()
-    good, bounds = np.full(8000, -0.02), np.full(8600, 10.0)
-    assert judge_promoted(plan, 8000, good, bounds[:8000]).action == "wait"
-    assert judge_promoted(plan, 10_000, good, bounds[:8000]).action == "accept"
-    turned = np.concatenate([good, np.full(600, 0.5)])
-    assert judge_promoted(plan, 8600, turned, bounds).action == "roll back"
-    # without starts in between, the good time before would hide it
-    assert (
-        compare_sequentially(turned, bounds).evidence < restarted_evidence(turned, bounds, 1000)[0]
-    )
-    assert judge_promoted(plan, 0, np.zeros(0), np.zeros(0)).action == "wait"
 
 
 def test_a_change_is_found_where_it_is_and_not_before() -> None:

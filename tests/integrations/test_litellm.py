@@ -6,6 +6,7 @@ A context in, fewer candidates out, and its signals back in the metadata of the 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,3 +183,17 @@ def test_a_gateway_that_is_down_never_fails_a_request(answer: httpx.Response | E
 def test_litellm_itself_is_never_imported(plugin: MildroutePlugin) -> None:
     left(plugin, parsed("sing a song", BOTH))
     assert "litellm" not in sys.modules
+
+
+def test_the_plug_in_is_light() -> None:
+    """It loads the decision layer and neither judges, collection, the gateway nor torch."""
+    script = (
+        "import sys, mildroute.integrations.litellm\n"
+        "print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert "mildroute.decision" in loaded
+    heavy = {"judges", "collection", "gateway", "deep", "learning", "cli", "ray"}
+    assert not loaded & {f"mildroute.{name}" for name in heavy}
+    assert not loaded & {"torch", "litellm", "starlette", "uvicorn", "transformers", "pydantic"}

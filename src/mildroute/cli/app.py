@@ -17,7 +17,7 @@ from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
-from mildroute.cli.learn import learn_from_log, rollout
+from mildroute.cli.learn import learn_from_log
 from mildroute.cli.logs import costs
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
@@ -55,7 +55,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
         "Exit codes: 0 success, 1 interrupted or internal error, 2 unusable input, 3 target out of"
-        " reach, 4 an expert has no scores. Every command except serve takes --json."
+        " reach, 4 an expert has no scores, 5 keep the router (learn). Every command except serve"
+        " takes --json."
     ),
 )
 app.command("collect")(collect_costs)
@@ -72,7 +73,6 @@ app.command("learn")(learn_from_log)
 app.command("demo")(run_demo)
 app.add_typer(costs)
 app.add_typer(keys)
-app.add_typer(rollout)
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["costs"]
 
 
-# ``mildroute costs from-log``: a cost table from the gateway's decisions and their feedback, and
-# what the experts cost.
-
-
 costs = typer.Typer(
     name="costs",
     help="Build cost tables from other sources.",
@@ -73,9 +69,9 @@ def costs_from_log(
 
 
 def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, Any], list[str]]:
-    """Estimates of the experts, of the log itself and of a shadow router.
+    """Return estimates of the experts, and notes on the log itself and on a shadow router.
 
-    None where no other expert had a chance.
+    There are no estimates if no other expert had a chance.
     """
     from mildroute.evaluation.logged_data import read_logged_decisions
     from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
@@ -120,7 +116,7 @@ def _plain_mean(logged: LoggedDecisions, place: int) -> float:
 def _shadow(
     found: LoggedCostTable, logged: LoggedDecisions
 ) -> tuple[LoggedDecisions | None, list[str]]:
-    """Decisions on which a shadow router chose one of the experts, and whom."""
+    """Return the decisions on which a shadow router chose one of the experts, and its choices."""
     chosen = dict(
         zip(
             found.arrow.column("query_id").to_pylist(),

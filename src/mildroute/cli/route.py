@@ -1,4 +1,4 @@
-"""``mildroute route``: which expert should answer."""
+"""``mildroute route``: show which expert should answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JSON = (".json", ".jsonl", ".ndjson")
 
 
 class _Input(NamedTuple):
-    """An input, and the id that seeds the coin of its request, or none."""
+    """An input, and the id that seeds the coin of its request, or ``None``."""
 
     text: str
     request_id: str | None
@@ -59,7 +59,9 @@ _RequestId: TypeAlias = Annotated[
 
 
 def route_inputs(
-    folder: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="ROUTER", help="Folder or URL of a stored router.")
+    ],
     text: _Text = None,
     file: _File = None,
     input_column: InputColumn = None,
@@ -120,7 +122,7 @@ def _predictions(router: Any, inputs: list[_Input], target: Target | None) -> li
 
 
 def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
-    """All that a prediction holds; what it holds of each expert stands in the ranking."""
+    """Return a prediction as JSON; values of each expert are in the ranking."""
     ranking = [
         {
             "expert": prediction.experts[place],

@@ -1,1 +1,17 @@
 """Deciding which expert handles an input, and the log of decisions and their outcomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mildroute._optional import lazy_exports
+
+if TYPE_CHECKING:
+    from mildroute.decision.decider import Decider as Decider
+    from mildroute.decision.decision import Decision as Decision
+    from mildroute.decision.request import (
+        DecisionRequest as DecisionRequest,
+        ExpertStatus as ExpertStatus,
+    )
+
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

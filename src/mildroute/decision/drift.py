@@ -32,7 +32,7 @@ _PANES = 8
 _BINS = 20
 # Added to each bin of both histograms, so that an empty one does not make the index infinite.
 _PSEUDO = 0.5
-_LEAST_PER_BIN = 5
+_MIN_PER_BIN = 5
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def stability(
     # probabilities is at least 1/p.
     pairs = [(before, now) for before, now in zip(reference, counts, strict=True) if before or now]
     bins, n = len(pairs), sum(counts)
-    if n < _LEAST_PER_BIN * bins or not n:
+    if n < _MIN_PER_BIN * bins or not n:
         return StabilityIndex(nan, nan, nan, n)
     part = n / sum(reference)
     smoothed = [(before * part + _PSEUDO, now + _PSEUDO) for before, now in pairs]
@@ -115,12 +115,12 @@ class Window:
         self._now = [0] * bins
         self._full: deque[list[int]] = deque(maxlen=_PANES - 1)
 
-    def add(self, place: int) -> None:
+    def add(self, index: int) -> None:
         """Count a decision."""
         if not self._room:
             self._full.append(self._now)
             self._room, self._now = self._pane, [0] * len(self._now)
-        self._now[place] += 1
+        self._now[index] += 1
         self._room -= 1
 
     def counts(self) -> list[int]:

@@ -1,6 +1,4 @@
-"""From the decision log and its feedback to a cost table.
-
-What the experts have cost on real requests.
+"""Build a cost table from the decision log and its feedback.
 
 The table has one row for each decision with a score. The row has the score, dollars and seconds of
 the expert that answered, and nothing for the others, whose answers are unknown. A sample has those
@@ -124,36 +122,36 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     scores = read_feedback(folder)
     samples = {row["decision_id"]: row for row in read_samples(folder)}
     summary = summarize_samples(samples.values())
-    found = _Found()
+    logged = _LoggedRows()
     for row in read_decisions(folder, _COLUMNS):
         sample = samples.pop(row["decision_id"], None)
-        found.add(row, scores, sample, only_with_text=only_with_text)
+        logged.add(row, scores, sample, only_with_text=only_with_text)
     for sample in samples.values():
-        found.add_sample({}, sample)
-    found.finish()
-    if not found.rows:
+        logged.add_sample({}, sample)
+    logged.finish()
+    if not logged.rows:
         raise TableError(
             f"no decision of the log {str(folder)!r} has both an answer and a score, among"
-            f" {found.decisions:,} decisions and {len(scores):,} scores; send scores to POST"
+            f" {logged.decisions:,} decisions and {len(scores):,} scores; send scores to POST"
             " /v1/feedback, or let the gateway sample (sampling in gateway.yaml)."
         )
-    if len(found.experts) < 2:
+    if len(logged.experts) < 2:
         raise TableError(
             "a table needs at least two experts, got"
-            f" {', '.join(map(repr, found.experts)) or 'none'}; log a router of several."
+            f" {', '.join(map(repr, logged.experts)) or 'none'}; log a router of several."
         )
-    unknown = len(scores.keys() - found.ids)
-    counts = (found.decisions, found.without_score, found.without_answer, unknown)
-    table = _table(found.rows, found.experts, found.kinds)
-    return LoggedCostTable(table, tuple(found.experts), *counts, summary, found.notes())
+    unknown = len(scores.keys() - logged.ids)
+    counts = (logged.decisions, logged.without_score, logged.without_answer, unknown)
+    table = _table(logged.rows, logged.experts, logged.kinds)
+    return LoggedCostTable(table, tuple(logged.experts), *counts, summary, logged.notes())
 
 
 @dataclass
-class _Found:
+class _LoggedRows:
     """Rows of the table under construction."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    told: list[dict[str, Any]] = field(default_factory=list)
+    without_call: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     kinds: tuple[tuple[str, str], ...] = _KINDS
     ids: set[str] = field(default_factory=set)
@@ -185,19 +183,19 @@ class _Found:
             self._keep({**row, "score": score})
 
     def add_sample(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> None:
-        """A row of all experts of a sample; its decision may be in another log."""
+        """Add the scores of all experts of a sample, whose decision may be in another log."""
         names = sample["experts"]
         for expert in names:
             self.experts.setdefault(expert, len(self.experts))
         values = zip(sample["scores"], sample["cost_usd"], sample["seconds"], strict=True)
-        known = ("decision_id", "time", "text", "conversation")
+        own_columns = ("decision_id", "time", "text", "conversation")
         self.samples.append(
             {
                 "posterior": (),
                 "shadow": "",
                 "selected": sample.get("served_by") or names[0],
                 **row,
-                **{name: sample[name] for name in known},
+                **{name: sample[name] for name in own_columns},
                 "served_by": row.get("selected") or sample.get("served_by"),
                 "reason": "sample",
                 "propensity": 1.0,
@@ -212,7 +210,7 @@ class _Found:
         if row["served_by"]:
             self.rows.append({**row, "served_by": row["selected"]} if _is_look(row) else row)
         elif row["selected"] and not row["attempts"] and row["status"] == 200:
-            self.told.append({**row, "served_by": row["selected"]})
+            self.without_call.append({**row, "served_by": row["selected"]})
         else:
             self.without_answer += 1
 
@@ -221,11 +219,11 @@ class _Found:
 
         Clients named them, or all others had failed.
         """
-        if self.told and not self.rows and not self.samples:
-            self.rows, self.told, self.kinds = self.told, [], _KINDS[:1]
-        known = [row for row in self.rows if row["served_by"] in self.experts]
-        self.without_answer += len(self.rows) - len(known)
-        self.rows = [*known, *self.samples]
+        if self.without_call and not self.rows and not self.samples:
+            self.rows, self.without_call, self.kinds = self.without_call, [], _KINDS[:1]
+        routed = [row for row in self.rows if row["served_by"] in self.experts]
+        self.without_answer += len(self.rows) - len(routed)
+        self.rows = [*routed, *self.samples]
 
     def notes(self) -> tuple[str, ...]:
         bare = sum(row.get("text") is None for row in self.rows)
@@ -239,11 +237,11 @@ class _Found:
                     " or leave out those rows with only_with_text"
                 ),
             )
-        if self.told:
+        if self.without_call:
             notes += (
                 (
-                    f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and"
-                    " seconds are not known"
+                    f"{len(self.without_call):,} decisions of /v1/route are left out, whose dollars"
+                    " and seconds are not known"
                 ),
             )
         if fallbacks:
@@ -270,24 +268,25 @@ def _table(
     cells = [
         row.get("cells") or {row["served_by"]: [row[name] for _, name in kinds]} for row in rows
     ]
-    for place, (prefix, _) in enumerate(kinds):
-        found = [{name: values[place] for name, values in row.items()} for row in cells]
-        columns |= _cells(prefix, found, experts)
+    for index, (prefix, _) in enumerate(kinds):
+        values_of_kind = [{name: values[index] for name, values in row.items()} for row in cells]
+        columns |= _cells(prefix, values_of_kind, experts)
     columns |= {name: [row[name] for row in rows] for name in ("selected", "shadow")}
     columns["propensity"] = pa.array(
-        [row["propensity"] if _is_lot(row) and _is_own(row) else None for row in rows], pa.float64()
+        [row["propensity"] if _is_drawn(row) and _is_own(row) else None for row in rows],
+        pa.float64(),
     )
     columns |= _columns(
         "propensity:",
-        ((row["experts"], row["propensities"] if _is_lot(row) else ()) for row in rows),
+        ((row["experts"], row["propensities"] if _is_drawn(row) else ()) for row in rows),
         experts,
     )
-    thoughts = ((row.get("known", row["experts"]), row["posterior"]) for row in rows)
-    columns |= _columns("posterior:", thoughts, experts)
+    posteriors = ((row.get("known", row["experts"]), row["posterior"]) for row in rows)
+    columns |= _columns("posterior:", posteriors, experts)
     return pa.table(columns)
 
 
-def _is_lot(row: Mapping[str, Any]) -> bool:
+def _is_drawn(row: Mapping[str, Any]) -> bool:
     return bool(row["reason"] != "pinned")
 
 
@@ -328,6 +327,6 @@ def _columns(
         filled.append(line)
     matrix = np.array(filled)
     return {
-        prefix + name: pa.array(matrix[:, place], mask=np.isnan(matrix[:, place]))
-        for name, place in experts.items()
+        prefix + name: pa.array(matrix[:, index], mask=np.isnan(matrix[:, index]))
+        for name, index in experts.items()
     }

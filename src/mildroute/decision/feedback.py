@@ -44,7 +44,8 @@ FEEDBACK = "feedback"
 # Folder of the samples.
 SAMPLES = "samples"
 
-_LONGEST_ID, _LONGEST_DETAIL = 128, 2000
+_MAX_ID = 128
+_MAX_DETAIL = 2000
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -133,12 +134,12 @@ class FeedbackLog:
             Whether it was written; false if the disk is full or missing.
         """
         row = {
-            "decision_id": _checked_id(decision_id),
-            "score": _checked_score(score),
+            "decision_id": _validate_id(decision_id),
+            "score": _validate_score(score),
             "time": self._clock(),
             "key": client,
         }
-        line = _encoded(row | {"detail": _checked_detail(detail)})
+        line = _encoded(row | {"detail": _validate_detail(detail)})
         return self._files.append(line.encode("utf-8", "replace")) is not None
 
     def close(self) -> None:
@@ -150,21 +151,21 @@ def read_feedback(folder: str | Path) -> dict[str, float]:
     """Return the score of each decision that has one: the last one given."""
     last: dict[str, tuple[float, float]] = {}
     for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
-        given = (row["time"], row["score"])
-        if not all(isinstance(value, (int, float)) for value in given) or not 0 <= given[1] <= 1:
+        entry = (row["time"], row["score"])
+        if not all(isinstance(value, (int, float)) for value in entry) or not 0 <= entry[1] <= 1:
             raise TableError(
-                f"feedback must have a time and a score from 0 to 1, got {given!r:.80} of decision"
+                f"feedback must have a time and a score from 0 to 1, got {entry!r:.80} of decision"
                 f" {row['decision_id']!r:.60}; remove the line from {str(folder)!r}."
             )
-        if row["decision_id"] not in last or given[0] >= last[row["decision_id"]][0]:
-            last[row["decision_id"]] = given
+        if row["decision_id"] not in last or entry[0] >= last[row["decision_id"]][0]:
+            last[row["decision_id"]] = entry
     return {name: score for name, (_, score) in last.items()}
 
 
-def _checked_id(value: Any) -> str:
+def _validate_id(value: Any) -> str:
     if (
         not isinstance(value, str)
-        or not 0 < len(value) <= _LONGEST_ID
+        or not 0 < len(value) <= _MAX_ID
         or not value.isascii()
         or not value.isprintable()
     ):
@@ -175,7 +176,7 @@ def _checked_id(value: Any) -> str:
     return value
 
 
-def _checked_score(value: Any) -> float:
+def _validate_score(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ArgumentError(
             f"score must be a number from 0 to 1, got {value!r:.60}; divide by the largest score."
@@ -183,15 +184,12 @@ def _checked_score(value: Any) -> float:
     return float(value)
 
 
-def _checked_detail(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or len(value) > _LONGEST_DETAIL):
+def _validate_detail(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) > _MAX_DETAIL):
         raise ArgumentError(
-            f"detail must be a text of at most {_LONGEST_DETAIL:,} characters; shorten it."
+            f"detail must be a text of at most {_MAX_DETAIL:,} characters; shorten it."
         )
     return value
-
-
-# Samples: requests that were sent to the other experts, too, with the scores of all answers.
 
 
 class SampleLog:
@@ -266,12 +264,12 @@ class SampleSummary:
 
     def __str__(self) -> str:
         """Describe it in a sentence, with what is missing for a fit."""
-        told = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
+        counts = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
         if self.is_enough:
-            return f"{told}: enough to fit a router"
+            return f"{counts}: enough to fit a router"
         rare = min(self.scores, key=lambda name: self.scores[name], default="")
         few = f", and {rare} has {self.scores[rare]:,} scores" if rare else ""
-        return f"{told}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample on"
+        return f"{counts}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample on"
 
 
 def summarize_samples(rows: Iterable[Mapping[str, Any]]) -> SampleSummary:

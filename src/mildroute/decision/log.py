@@ -1,4 +1,8 @@
-"""The decision log: one record for each request."""
+"""The decision log: one line of JSON for each decision, written when its answer has ended.
+
+Lines are in the folder ``decisions`` of the log's folder. No line has the text of a request unless
+that is switched on.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,9 @@ __all__ = [
 ]
 
 
-# One line of the decision log.
+# Folder of the decisions within that of the log.
+DECISIONS = "decisions"
+_SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 
 
 @dataclass(frozen=True)
@@ -96,16 +102,6 @@ class DecisionRecord:
     trace_id: str = ""
     look: str = ""
 
-
-# The decision log: one line for each decision, written when its answer has ended.
-#
-# Lines are JSON, in the folder ``decisions`` of the log's folder. No line holds the text of a
-# request unless that is switched on.
-
-
-# Folder of the decisions within that of the log.
-DECISIONS = "decisions"
-_SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 
 _NAMES = tuple(field.name for field in fields(DecisionRecord))
 _REQUIRED = tuple(field.name for field in fields(DecisionRecord) if field.default is MISSING)
@@ -227,7 +223,7 @@ def _folder(config: DecisionLogConfig) -> Path:
 
 
 def _finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot express with none."""
+    """Replace numbers that JSON cannot express with ``None``."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -15,9 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.encoders.base import Encoder
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.judges.options import parse_options
-from mildroute.judges.stated_choice import read_choice
-from mildroute.judges.stated_number import read_number
 from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.text import drop_thinking, normalize_text
 
@@ -30,7 +28,7 @@ Reading = Literal["auto", "choice", "number", "text", "none"]
 _TAIL = 400
 # Longer answers are prose, which says the same in many ways.
 _SHORT = 120
-_LETTERS = parse_options(None, "ABCDEFGHIJ")
+_LETTERS = "ABCDEFGHIJ"
 # Answers that are learned from, and those of them that are read for means and deviations.
 _MOST_ROWS, _MOST_READ = 10_000, 1_000
 # Answers on which the kind of reading is tried, and the share of them that it must read.
@@ -237,14 +235,26 @@ def _logprobs(given: Any, rows: int) -> NDArray[np.float64]:
     return found
 
 
-# Results that answers state, by the parsers of the judges.
+# The judges' parsers are imported when a cascade reads its first answer: a router that decides by
+# inputs alone, such as one in another gateway's plug-in, does not load them.
+
+
+@functools.cache
+def _letters() -> Any:
+    from mildroute.judges.options import parse_options
+
+    return parse_options(None, _LETTERS)
 
 
 def _choice(text: str) -> str | None:
-    return read_choice(text[-_TAIL:], _LETTERS)
+    from mildroute.judges.stated_choice import read_choice
+
+    return read_choice(text[-_TAIL:], _letters())
 
 
 def _number(text: str) -> str | None:
+    from mildroute.judges.stated_number import read_number
+
     found = read_number(text[-_TAIL:])
     return None if found is None else f"{found.value}{'%' if found.percent else ''}"
 

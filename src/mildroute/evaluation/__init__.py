@@ -79,16 +79,14 @@ if TYPE_CHECKING:
         Interval as Interval,
         bootstrap_means as bootstrap_means,
     )
-    from mildroute.evaluation.rollout import LearningPlan as LearningPlan
     from mildroute.evaluation.router_evaluation import (
         RouterEvaluation as RouterEvaluation,
         evaluate as evaluate,
     )
     from mildroute.evaluation.sequential import (
         SequentialComparison as SequentialComparison,
-        canary_gains as canary_gains,
         compare_sequentially as compare_sequentially,
-        restarted_evidence as restarted_evidence,
+        explored_gain as explored_gain,
         share_of_alpha as share_of_alpha,
     )
     from mildroute.evaluation.specialist_recall import (

@@ -10,7 +10,7 @@ on which decisions have a score and not on the order in which scores arrive.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from mildroute.evaluation.resampling import Interval
-from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.exceptions import ArgumentError
 
 __all__ = [
     "SequentialComparison",
-    "canary_gains",
     "compare_sequentially",
-    "restarted_evidence",
+    "explored_gain",
     "share_of_alpha",
 ]
 
@@ -40,45 +39,52 @@ _PRIOR = np.log(np.array([1, 2, 3, 2, 1]) / 9)
 _BISECTIONS = 25
 
 
-def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: float) -> Vector:
-    """Return an unbiased, doubly robust estimate of the candidate's saving on each canary request.
+def explored_gain(
+    cost: float,
+    is_choice: Sequence[bool],
+    propensities: Sequence[float],
+    forecasts: Sequence[float],
+) -> float:
+    """Return an unbiased, doubly robust estimate of a candidate's saving on one explored request.
 
-    A canary is an experiment: a random draw, independent of the request, selects the router that
-    decides. The request's cost minus its forecast, weighted with the inverse probability of that
-    router, then counts for both. If both routers choose the same expert, nothing is saved, whatever
-    the answer was worth: set the gain to 0 there.
+    The expert that answered was drawn at random. If it is a router's choice, the answer's cost
+    minus its forecast, weighted with the inverse probability of the draw, corrects the forecast.
+    Where both routers choose the same expert nothing is saved, whatever the answer was worth: the
+    gain is 0 there, and this function is not needed.
 
     Args:
-        costs: Costs of the answers, shape (n,); capped at the bound.
-        is_canary: Whether the candidate decided, shape (n,).
-        share: Probability that the candidate decides, shape (n,) or one for all.
-        forecasts: Expected cost of the choices of the router in use and of the candidate, shape (n,
-            2), learned from other rows than these.
-        bound: Highest cost.
+        cost: Cost of the answer, from 0 to some bound.
+        is_choice: Whether the expert that answered is the choice of the router in use and of the
+            candidate; at most one of both.
+        propensities: Probability of each router's choice to be drawn.
+        forecasts: Expected cost of each router's choice, from 0 to the bound, learned from other
+            requests.
 
     Returns:
-        Gains, shape (n,); above 0 the candidate is cheaper. Each gain is at least minus the bound
-        over the smaller probability.
+        The gain; above 0 the candidate is cheaper. Its absolute value is at most the bound over the
+        smaller probability.
 
     Example:
-        >>> canary_gains([1.0, 0.0], [False, True], 0.5, [[0.6, 0.4], [0.6, 0.4]], 1.0)
-        array([1., 1.])
+        >>> explored_gain(1.0, [True, False], [0.9, 0.1], [1.0, 0.4])
+        0.6
+        >>> explored_gain(0.0, [False, True], [0.9, 0.1], [1.0, 0.4])
+        4.6
     """
-    seen = np.clip(np.asarray(costs, dtype=np.float64), 0.0, bound)
-    expected = np.clip(np.asarray(forecasts, dtype=np.float64), 0.0, bound)
-    if expected.shape != (len(seen), 2):
-        raise ShapeError(f"forecasts must be ({len(seen)}, 2), got {expected.shape}.")
-    decided = np.asarray(is_canary, dtype=bool)
-    chance = np.broadcast_to(np.asarray(share, dtype=np.float64), seen.shape)
-    if len(chance) and not 0 < chance.min() <= chance.max() < 1:
+    if is_choice[0] and is_choice[1]:
         raise ArgumentError(
-            f"a share must lie between 0 and 1, got {chance.min():g} to {chance.max():g}; without"
-            " a coin nothing can be compared."
+            "an answer must be the choice of one router, got both; their gain is 0."
         )
-    signed = np.where(
-        decided, -(seen - expected[:, 1]) / chance, (seen - expected[:, 0]) / (1 - chance)
-    )
-    return np.asarray(signed + expected[:, 0] - expected[:, 1], dtype=np.float64)
+    if not 0 < min(propensities) <= max(propensities) <= 1:
+        raise ArgumentError(
+            f"propensities must lie between 0 and 1, got {min(propensities):g} to"
+            f" {max(propensities):g}; without a draw nothing can be compared."
+        )
+    gain = forecasts[0] - forecasts[1]
+    if is_choice[0]:
+        gain += (cost - forecasts[0]) / propensities[0]
+    if is_choice[1]:
+        gain -= (cost - forecasts[1]) / propensities[1]
+    return gain
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> Seq
     Args:
         gains: One gain per decision, shape (n,); 0 if both routers make the same choice.
         bounds: Largest possible loss or gain, shape (n,) or one for all. A bound must not depend on
-            the request, only on what was fixed earlier, such as the share of a canary.
+            the request, only on what was fixed earlier, such as a minimum propensity.
         alpha: Probability that the interval misses the mean at any check, on each side.
 
     Returns:
@@ -163,32 +169,8 @@ def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> Seq
     return SequentialComparison(values, limits, alpha)
 
 
-def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]:
-    """Return the strongest evidence for a gain since any start, and the number of starts.
-
-    A router that was better for a month and gets worse has a month of evidence in its favor.
-    Restarts at regular intervals forget that evidence; the probability of a false alarm is that of
-    one start times the number of starts.
-
-    Args:
-        gains: As for ``compare_sequentially``; pass losses to detect harm.
-        bounds: As for ``compare_sequentially``.
-        every: Number of decisions between two starts.
-
-    Example:
-        >>> evidence, starts = restarted_evidence([-0.5] * 100 + [0.5] * 100, 1.0, 50)
-        >>> evidence > 10, starts
-        (True, 4)
-    """
-    values = np.asarray(gains, dtype=np.float64)
-    limits = np.broadcast_to(np.asarray(bounds, dtype=np.float64), values.shape)
-    starts = range(0, max(len(values), 1), every)
-    evidence = [_log_wealth(values[start:], limits[start:]) for start in starts]
-    return max(evidence), len(evidence)
-
-
 def share_of_alpha(alpha: float, candidate: int) -> float:
-    """Return the part of a month's error for a candidate, numbered from 1.
+    """Return the part of an error probability for a candidate, numbered from 1.
 
     The shares of any number of candidates add up to ``alpha``.
 

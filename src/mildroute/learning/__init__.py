@@ -1,4 +1,4 @@
-"""Learning from traffic: fit candidates, compare them with the router in use, promote, watch."""
+"""Learning from traffic: one run from a gateway's log to a candidate and a verdict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.learning.learner import Learner as Learner
+    from mildroute.learning.learn import (
+        LearningResult as LearningResult,
+        LearnOptions as LearnOptions,
+        learn as learn,
+    )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

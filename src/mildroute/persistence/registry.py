@@ -56,7 +56,7 @@ def built_in_classes() -> Mapping[str, type[Any]]:
 
 
 def resolve_class(name: str) -> type[Any]:
-    """The class with a short name.
+    """Return the class with a short name.
 
     One of ours, or one that an installed distribution registered under :data:`GROUP`.
     """
@@ -67,7 +67,7 @@ def resolve_class(name: str) -> type[Any]:
 
 
 def storage_name(cls: type[Any]) -> str | None:
-    """The short name under which a class is stored, or none where it may not be."""
+    """Return the short name of a class, or ``None`` if it must not be stored."""
     if built_in_classes().get(cls.__name__) is cls:
         return cls.__name__
     points = tuple(importlib.metadata.entry_points(group=GROUP))
@@ -196,7 +196,7 @@ def get_encoder(name: str) -> Any:
 
 
 def _encoder_of_plug_in(name: str) -> Any:
-    """An encoder that an artifact may hold, with its default settings."""
+    """Return an encoder that an artifact can contain, with its default settings."""
     cls = resolve_class(name)
     if not hasattr(cls, "transform"):
         raise ArgumentError(
@@ -233,7 +233,7 @@ def router_names() -> list[str]:
 
 
 def get_router(name: str, *, random_state: int | None = None) -> Any:
-    """An unfitted router over vectors.
+    """Return an unfitted router over vectors.
 
     Args:
         name: One of :func:`router_names`, those of our classes in any case and with or without
@@ -265,7 +265,7 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
 
 
 def _class_name(name: str) -> str | None:
-    """The class of ours that is called so: ``KNNRouter`` for ``knn`` and ``kNN``."""
+    """Return the class of a name in any spelling: ``KNNRouter`` for ``knn`` and ``kNN``."""
     short = {each.removesuffix("Router").casefold(): each for each in _ours()} | _ALSO
     return short.get(name.casefold().removesuffix("router").strip())
 
