@@ -9,9 +9,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mildroute._format import as_dollars
 from mildroute.costs import summary
@@ -23,7 +23,43 @@ from mildroute.fitting.fit import fit as fit_router
 from mildroute.fitting.result import FittedRouter, Line
 from mildroute.fitting.text_router import RoutedInput, TextRouter
 from mildroute.persistence.artifact import load_router, save_router
-from mildroute.routers.frontier.target import Target, TargetKind
+from mildroute.routers.frontier.target import Target
+from mildroute.routers.training_rows import Progress
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read data: columns, prices and units; the arguments of :func:`fit` describe them."""
+
+    input: str | None = None
+    scores: Mapping[str, str] | Sequence[str] | None = None
+    prices: Any = None
+    experts: Sequence[str] | None = None
+    score_scale: tuple[float, float] | None = None
+    latency_unit: str | None = None
+    output_tokens: float | Mapping[str, float] | None = None
+
+    def read(
+        self, data: Any, *, missing: str = "raise", answers: bool = False
+    ) -> tuple[CostTable, tuple[str, ...]]:
+        """Return the table, and sentences on what was inferred."""
+        return CostTable.from_any(
+            data,
+            input=self.input,
+            scores=self.scores,
+            prices=self.prices,
+            experts=self.experts,
+            missing=missing,
+            answers=answers,
+            score_scale=self.score_scale,
+            latency_unit=self.latency_unit,
+            output_tokens=self.output_tokens,
+        )
+
+    def or_else(self, other: ReadOptions) -> ReadOptions:
+        """Return these options, with those of another for all that are `None`."""
+        mine = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **mine)
 
 
 @dataclass(frozen=True)
@@ -73,7 +109,7 @@ class FitResult(FittedRouter):
 
     table: CostTable
     notes: tuple[str, ...] = ()
-    read_options: Mapping[str, Any] = field(default_factory=dict)
+    read_options: ReadOptions = ReadOptions()
 
     @property
     def plot(self) -> FitPlots:
@@ -112,15 +148,44 @@ class FitResult(FittedRouter):
         own = worth.pop(said.expert)
         return own - max(worth, default=own)
 
-    def evaluate(self, data: Any, **given: Any) -> router_evaluation.RouterEvaluation:
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        input: str | None = None,  # noqa: A002
+        scores: Mapping[str, str] | Sequence[str] | None = None,
+        prices: Any = None,
+        quality: float | None = None,
+        budget: float | None = None,
+        target: Target | None = None,
+        price_weight: float | None = None,
+        seed: int = 0,
+        missing: str = "raise",
+        experts: Sequence[str] | None = None,
+        score_scale: tuple[float, float] | None = None,
+        latency_unit: str | None = None,
+        output_tokens: float | Mapping[str, float] | None = None,
+    ) -> router_evaluation.RouterEvaluation:
         """Measure the router on other rows, with the arguments of :func:`evaluate`.
 
         Columns and prices default to those of the fit.
         """
-        options = dict(self.read_options)
+        own = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+        options = own.or_else(self.read_options)
         if isinstance(data, CostTable):
-            options = {} if data.dollars is not None else {"prices": options.get("prices")}
-        return evaluate(self.router, data, **{**options, **given})
+            inherited = None if data.dollars is not None else self.read_options.prices
+            options = own.or_else(ReadOptions(prices=inherited))
+        return evaluate(
+            self.router,
+            data,
+            **vars(options),
+            quality=quality,
+            budget=budget,
+            target=target,
+            price_weight=price_weight,
+            seed=seed,
+            missing=missing,
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Store the router in a folder, for ``load_router``, the command line and the gateway."""
@@ -177,7 +242,21 @@ def fit(
     budget: float | None = None,
     target: Target | None = None,
     missing: str = "raise",
-    **options: Any,
+    experts: Sequence[str] | None = None,
+    score_scale: tuple[float, float] | None = None,
+    latency_unit: str | None = None,
+    output_tokens: float | Mapping[str, float] | None = None,
+    encoder: Any = None,
+    router: Any = None,
+    thorough: bool | Literal["auto"] = "auto",
+    n_jobs: int | None = None,
+    seed: int = 0,
+    judge: str | None = None,
+    progress: Progress | None = None,
+    cascade: bool = False,
+    answer_characters: int | None = None,
+    baseline: str | None = None,
+    order: Literal["time"] | None = None,
 ) -> FitResult:
     """Fit a router on a table of scores and costs of experts, and report its savings.
 
@@ -194,10 +273,21 @@ def fit(
         target: Quality or budget as a :class:`~mildroute.routers.frontier.target.Target`.
         missing: Meaning of a missing score: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
-        options: Further arguments of the fit: ``encoder``, ``router``, ``thorough``, ``n_jobs``,
-            ``seed``, ``judge``, ``progress``, ``cascade``, ``answer_characters``, ``baseline`` (the
-            expert whose bill is paid today) and ``order``; and of reading: ``experts``,
-            ``score_scale``, ``latency_unit`` and ``output_tokens``, as for ``CostTable.from_any``.
+        experts: Names of the experts to read; defaults to all.
+        score_scale: Worst and best score, such as (0, 100), or (1, 0) if lower is better.
+        latency_unit: Unit of latencies: ``"s"`` or ``"ms"``.
+        output_tokens: Tokens of an answer where the data have no counts, for prices per token.
+        encoder: As for :func:`mildroute.fitting.fit.fit`, like all arguments below.
+        router: Router over vectors or its name.
+        thorough: Fit the surrogate losses as well; ``"auto"`` if they win on a sample.
+        n_jobs: Number of processes that fit folds; `None` means one.
+        seed: Seed of folds, clusterings and random mixes.
+        judge: Name of the judge that gave the scores, for reports.
+        progress: Called with steps done, total steps and a short label of the current one.
+        cascade: Let the router look at answers before it decides, if that pays off.
+        answer_characters: Number of characters of an answer that a cascade sees.
+        baseline: Expert whose bill is paid today; defaults to the most expensive one.
+        order: ``"time"`` also measures how the promise holds on the latest rows.
 
     Returns:
         The router with its operating point; printing it shows the sentence on savings.
@@ -210,12 +300,24 @@ def fit(
         5.5
     """
     chosen_target = _target(target, quality=quality, budget=budget)
-    answers = bool(options.get("cascade"))
-    how = {"input": input, "scores": scores, "prices": prices, **_read_options(options)}
-    table, notes = CostTable.from_any(data, missing=missing, answers=answers, **how)
-    fitted = fit_router(table, target=chosen_target, **options)
-    fields_of_fit = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
-    return FitResult(**fields_of_fit, table=table, notes=notes, read_options=how)
+    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+    table, notes = options.read(data, missing=missing, answers=cascade)
+    fitted = fit_router(
+        table,
+        encoder=encoder,
+        router=router,
+        target=chosen_target,
+        thorough=thorough,
+        n_jobs=n_jobs,
+        seed=seed,
+        judge=judge,
+        progress=progress,
+        cascade=cascade,
+        answer_characters=answer_characters,
+        baseline=baseline,
+        order=order,
+    )
+    return FitResult(**vars(fitted), table=table, notes=notes, read_options=options)
 
 
 def compare(
@@ -228,7 +330,18 @@ def compare(
     quality: float | None = None,
     budget: float | None = None,
     target: Target | None = None,
-    **options: Any,
+    missing: str = "raise",
+    experts: Sequence[str] | None = None,
+    score_scale: tuple[float, float] | None = None,
+    latency_unit: str | None = None,
+    output_tokens: float | Mapping[str, float] | None = None,
+    encoder: Any = None,
+    price_weight: float = 0.0,
+    latency_weight: float = 0.0,
+    test: float = 0.2,
+    seed: int = 0,
+    by: str = "random",
+    progress: Progress | None = None,
 ) -> comparison.Comparison:
     """Fit each router on the same rows of a table and measure it on the same held-out rows.
 
@@ -241,8 +354,18 @@ def compare(
         quality: As for :func:`fit`.
         budget: As for :func:`fit`.
         target: As for :func:`fit`.
-        options: Further arguments of :func:`mildroute.evaluation.compare`: ``test`` (share of the
-            rows), ``encoder``, ``seed``, ``by`` and others; and of reading, as for :func:`fit`.
+        missing: As for :func:`fit`, like the other arguments of reading.
+        experts: As for :func:`fit`.
+        score_scale: As for :func:`fit`.
+        latency_unit: As for :func:`fit`.
+        output_tokens: As for :func:`fit`.
+        encoder: As for :func:`mildroute.evaluation.compare`, like all arguments below.
+        price_weight: Number of errors that a dollar is worth.
+        latency_weight: Number of errors that a second is worth.
+        test: Share of the rows to hold out.
+        seed: Seed of the split and of random mixes.
+        by: How to split the rows.
+        progress: Called with steps done, total steps and a short label of the current one.
 
     Example:
         >>> from mildroute.routers import KNNRouter
@@ -256,10 +379,20 @@ def compare(
             f"routers must be estimators by name, got {type(routers).__name__}; one table is"
             " enough, which compare splits itself (test=0.2)."
         )
-    how = _read_options(options, "missing")
-    table, _ = CostTable.from_any(data, input=input, scores=scores, prices=prices, **how)
-    chosen_target = _target(target, quality=quality, budget=budget)
-    return comparison.compare(table, routers, target=chosen_target, **options)
+    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+    table, _ = options.read(data, missing=missing)
+    return comparison.compare(
+        table,
+        routers,
+        encoder=encoder,
+        target=_target(target, quality=quality, budget=budget),
+        price_weight=price_weight,
+        latency_weight=latency_weight,
+        test=test,
+        seed=seed,
+        by=by,
+        progress=progress,
+    )
 
 
 def evaluate(
@@ -272,7 +405,13 @@ def evaluate(
     quality: float | None = None,
     budget: float | None = None,
     target: Target | None = None,
-    **options: Any,
+    price_weight: float | None = None,
+    seed: int = 0,
+    missing: str = "raise",
+    experts: Sequence[str] | None = None,
+    score_scale: tuple[float, float] | None = None,
+    latency_unit: str | None = None,
+    output_tokens: float | Mapping[str, float] | None = None,
 ) -> router_evaluation.RouterEvaluation:
     """Measure a router on rows that it was not trained on, deciding as the gateway does.
 
@@ -285,8 +424,13 @@ def evaluate(
         quality: Decide by this quality instead of the stored operating point, without refitting.
         budget: As ``quality``, for a budget.
         target: As ``quality``, for any target.
-        options: Further arguments of :func:`mildroute.evaluation.evaluate`: ``price_weight`` and
-            ``seed``; and of reading, as for :func:`fit`.
+        price_weight: As ``quality``, for a price weight.
+        seed: Seed of random mixes.
+        missing: As for :func:`fit`, like the other arguments of reading.
+        experts: As for :func:`fit`.
+        score_scale: As for :func:`fit`.
+        latency_unit: As for :func:`fit`.
+        output_tokens: As for :func:`fit`.
 
     Example:
         >>> rows = {"input": ["add 1 1", "sing a song"] * 40, "score:small": [1, 0] * 40,
@@ -297,11 +441,16 @@ def evaluate(
     fitted: Any = load_router(router) if isinstance(router, str | Path) else router
     if isinstance(fitted, FittedRouter):
         fitted = fitted.router
-    answers = getattr(fitted, "answer_features_", None) is not None
-    how = {"answers": answers, **_read_options(options, "missing")}
-    table, _ = CostTable.from_any(data, input=input, scores=scores, prices=prices, **how)
-    chosen_target = _target(target, quality=quality, budget=budget)
-    return router_evaluation.evaluate(fitted, table, target=chosen_target, **options)
+    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+    answers = isinstance(fitted, TextRouter) and fitted.answer_features_ is not None
+    table, _ = options.read(data, missing=missing, answers=answers)
+    return router_evaluation.evaluate(
+        fitted,
+        table,
+        target=_target(target, quality=quality, budget=budget),
+        price_weight=price_weight,
+        seed=seed,
+    )
 
 
 def describe(
@@ -311,7 +460,11 @@ def describe(
     scores: Mapping[str, str] | Sequence[str] | None = None,
     prices: Any = None,
     price_weight: float = 0.0,
-    **options: Any,
+    missing: str = "raise",
+    experts: Sequence[str] | None = None,
+    score_scale: tuple[float, float] | None = None,
+    latency_unit: str | None = None,
+    output_tokens: float | Mapping[str, float] | None = None,
 ) -> summary.TableSummary:
     """Describe a table, and the maximum that routing could gain on it.
 
@@ -321,36 +474,32 @@ def describe(
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
         price_weight: Number of errors that a dollar is worth.
-        options: Further arguments of ``CostTable.from_any``.
+        missing: As for :func:`fit`, like the other arguments of reading.
+        experts: As for :func:`fit`.
+        score_scale: As for :func:`fit`.
+        latency_unit: As for :func:`fit`.
+        output_tokens: As for :func:`fit`.
 
     Example:
         >>> describe({"score:small": [1, 0], "score:large": [0, 1]}).oracle_score
         1.0
     """
-    table, _ = CostTable.from_any(data, input=input, scores=scores, prices=prices, **options)
+    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+    table, _ = options.read(data, missing=missing)
     return summary.describe(table, price_weight=price_weight)
 
 
-def _read_options(options: dict[str, Any], *others: str) -> dict[str, Any]:
-    """Remove the reading options from further arguments and return them."""
-    names = ("experts", "score_scale", "latency_unit", "output_tokens", *others)
-    return {name: options.pop(name) for name in names if name in options}
-
-
-def _target(given: Any, **named: float | None) -> Any:
+def _target(target: Target | None, *, quality: float | None, budget: float | None) -> Target | None:
     """Return the one target among the arguments, or `None`."""
-    kinds: dict[str, TargetKind] = {"quality": "quality", "budget": "budget"}
-    named_targets = {name: value for name, value in named.items() if value is not None}
-    if len(named_targets) + (given is not None) > 1:
+    given = {"quality": quality, "budget": budget, "target": target}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise ArgumentError(f"one target at most, got {', '.join(names)}; leave all but one out.")
+    if isinstance(target, int | float) and not isinstance(target, bool):
         raise ArgumentError(
-            f"one target at most, got {', '.join([*named_targets, *(['target'] if given else [])])}"
-            "; leave all but one out."
+            f"target must be a Target or none, got {target!r}; a share of the score to keep is"
+            f" quality={target!r}, and dollars per 1,000 queries are budget={target!r}."
         )
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        raise ArgumentError(
-            f"target must be a Target or none, got {given!r}; a share of the score to keep is"
-            f" quality={given!r}, and dollars per 1,000 queries are budget={given!r}."
-        )
-    for name, value in named_targets.items():
-        return Target(kinds[name], value)
-    return given
+    if quality is not None:
+        return Target("quality", quality)
+    return target if budget is None else Target("budget", budget)
