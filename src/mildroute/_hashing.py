@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -110,29 +109,12 @@ def _little(values: Any) -> Any:
     return np.ascontiguousarray(values if sys.byteorder == "little" else values.byteswap())
 
 
-# A number for the content of a row, independent of the row's position, dense or sparse.
-
-
 # Entries hashed at once, so that memory does not grow with the rows.
 _BLOCK_ELEMENTS = 1 << 20
 
 
-def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scatter 64-bit numbers evenly, one to one (the finalizer of SplitMix64).
-
-    Args:
-        values: Any shape.
-
-    Returns:
-        The same shape.
-    """
-    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
-
-
 def hash_rows(X: Any, seed: int = 0) -> NDArray[np.uint64]:
-    """Return a hash of each row's values as float64.
+    """Return a hash of each row's content, independent of the row's position.
 
     Zeros do not count, so a sparse row and its dense form hash alike.
 
@@ -141,31 +123,39 @@ def hash_rows(X: Any, seed: int = 0) -> NDArray[np.uint64]:
         seed: Another seed gives an unrelated hash.
     """
     rows, columns = X.shape
-    keys = mix(np.arange(1, columns + 1, dtype=np.uint64))
+    seeded = hashlib.blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8)
     step = max(1, _BLOCK_ELEMENTS // max(1, columns))
-    blocks = [_sums(X[start : start + step], keys) for start in range(0, rows, step)]
-    sums = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.uint64)
-    return mix(sums + mix(np.array([(seed + 1) % 2**64], dtype=np.uint64)))
+    hashes = [
+        row
+        for start in range(0, rows, step)
+        for row in _digests_of(X[start : start + step], seeded)
+    ]
+    return np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
 
 
-def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the sum of the hashes of the nonzero entries, modulo 2^64."""
-    if isinstance(X, np.ndarray):
-        bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
-        return np.where(np.asarray(X) == 0, np.uint64(0), mix(bits ^ keys)).sum(
-            axis=1, dtype=np.uint64
-        )
+def _digests_of(X: Any, seeded: Any) -> Iterator[bytes]:
+    """Yield the digest of the positions and values of each row's nonzero entries."""
     # Not at the top: tables are hashed without scipy, which takes longer to load than everything
     # else here.
     from scipy import sparse
 
     entries = sparse.csr_array(X, dtype=np.float64, copy=True)
     entries.sum_duplicates()
-    hashes = np.where(
-        entries.data == 0, np.uint64(0), mix(entries.data.view(np.uint64) ^ keys[entries.indices])
-    )
-    totals = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-    return np.asarray(totals[entries.indptr[1:]] - totals[entries.indptr[:-1]])
+    entries.eliminate_zeros()
+    positions = entries.indices.astype("<i8")
+    values = entries.data.astype("<f8")
+    for first, last in pairwise(entries.indptr):
+        digest = seeded.copy()
+        digest.update(positions[first:last].tobytes())
+        digest.update(values[first:last].tobytes())
+        yield digest.digest()
+
+
+def rehash(hashes: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return an unrelated hash for each pair of a hash and a number, shape (n,)."""
+    pairs = np.stack([hashes, numbers], axis=1).astype("<u8")
+    digests_of_pairs = [hashlib.blake2b(pair.tobytes(), digest_size=8).digest() for pair in pairs]
+    return np.frombuffer(b"".join(digests_of_pairs), "<u8").astype(np.uint64)
 
 
 def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.float64]:
@@ -193,8 +183,8 @@ def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
     """
     hashes = hash_rows(X, seed)
     repeats = _count_earlier(hashes)
-    # The first of equal rows keeps its hash; the others continue with SplitMix64 from there.
-    hashes = np.where(repeats == 0, hashes, mix(hashes + repeats * _GOLDEN))
+    again = np.flatnonzero(repeats)  # the first of equal rows keeps its hash
+    hashes[again] = rehash(hashes[again], repeats[again])
     return np.asarray((hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 

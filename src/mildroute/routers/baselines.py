@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mildroute._hashing import hash_rows, mix
+from mildroute._hashing import hash_rows, rehash
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.training_rows import Matrix, drop_zero_weight
@@ -194,8 +194,14 @@ class RandomRouter(RouterMixin, BaseEstimator):
     def _scores(self, X: Any) -> Matrix:
         # The largest u ** (1 / share), with u uniform, belongs to expert k with probability share_k
         # (Efraimidis and Spirakis, 2006).
-        steps = np.arange(1, len(self.shares_) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        draws = mix(hash_rows(X, self.seed_)[:, None] + steps)
+        hashes = hash_rows(X, self.seed_)
+        draws = np.stack(
+            [
+                rehash(hashes, np.full(len(hashes), expert, dtype=np.uint64))
+                for expert in range(len(self.shares_))
+            ],
+            axis=1,
+        )
         uniform = ((draws >> np.uint64(11)) + 0.5) * 2.0**-53
         scores = np.zeros_like(uniform)
         drawn = self.shares_ > 0
