@@ -68,7 +68,9 @@ def test_the_sentence_says_what_is_saved_against_what_and_then_how(
         r"\$[\d.]+ instead of \$10\.00 per 1,000 queries",
         first,
     )
-    assert re.search("it (decides each request itself|mixes two points at random: \\d+% )", text)
+    assert re.search(
+        "it (decides each request itself|makes a \\d+/\\d+ random split between )", text
+    )
     assert "method: RegressionRouter" in text
     assert text.index("method:") < text.index("share")
 

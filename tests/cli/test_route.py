@@ -152,7 +152,7 @@ def test_the_request_id_seeds_the_coin(
         for row in range(4)
     ]
     assert [one["expert"] for one in alone] == [one["expert"] for one in found[:4]]
-    assert "a coin, the same for the same request, chose" in alone[0]["why"]
+    assert "a draw, the same for the same request, chose" in alone[0]["why"]
 
 
 def test_an_id_for_a_whole_file_or_of_no_known_kind_is_refused(

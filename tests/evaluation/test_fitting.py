@@ -124,7 +124,7 @@ def test_why_a_router_is_constant() -> None:
     )
     assert (
         of(wrong, right, 0.001, Target("quality", 1.0))
-        == "no cheaper expert or mix keeps 100% of its score, and no router beats a coin between"
+        == "no cheaper expert or mix keeps 100% of its score, and no router beats a random mix of"
         " single experts"
     )
     assert (

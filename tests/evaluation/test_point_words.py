@@ -54,7 +54,7 @@ def test_a_more_expensive_point_is_not_called_a_saving() -> None:
 def test_shares_of_a_coin_add_up_and_none_is_shown_as_nothing() -> None:
     assert (
         split_words(POINT, NAMES)
-        == "mixes two points at random: 99% as the router says (price weight 20), 1% all to large"
+        == "makes a 99/1 random split between the router at price weight 20 and large"
     )
 
 

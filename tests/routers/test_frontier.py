@@ -409,7 +409,7 @@ def test_a_thorough_fit_tries_the_surrogate_losses_and_says_what_it_took() -> No
         X, errors, prices=dollars
     )
     assert "best of 2 methods" in router.selection_
-    assert "points of score above the best coin" in router.selection_
+    assert "points of score above the best random mix" in router.selection_
 
 
 def test_where_inputs_say_nothing_the_coin_is_served_and_it_is_said() -> None:
@@ -421,7 +421,7 @@ def test_where_inputs_say_nothing_the_coin_is_served_and_it_is_said() -> None:
     router = FrontierRouter(price_weights=(0, 20, 1000), random_state=0).fit(
         X, errors, prices=[0.01, 0.001]
     )
-    assert "nothing that was tried is better than a coin" in router.selection_
+    assert "nothing that was tried is better than a random mix" in router.selection_
     assert router.for_budget(5.0).dollars_per_1000 > 4.0
 
 

@@ -275,11 +275,11 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
     if not point.is_mixed:
         (vertex,) = point.vertices
         itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
-        return itself if vertex.expert is None else f"sends {_vertex_words(vertex, experts)}"
+        return itself if vertex.expert is None else f"sends all to {experts[vertex.expert]}"
     # Rounded so that both add up to 100%, and neither is shown as 0.
     first = min(max(round(100 * point.vertices[0].probability), 1), 99)
     one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
-    return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
+    return f"makes a {first}/{100 - first} random split between {one} and {other}"
 
 
 def three_lines(
@@ -316,8 +316,8 @@ def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
 
 def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
     if vertex.expert is not None:
-        return f"all to {experts[vertex.expert]}"
-    return f"as the router says (price weight {vertex.price_weight:.4g})"
+        return experts[vertex.expert]
+    return f"the router at price weight {vertex.price_weight:.4g}"
 
 
 def why_constant(
@@ -357,5 +357,5 @@ def why_constant(
             f"it keeps {100 * fraction:g}% of the score of {names[point.best]}, and nothing cheaper"
             " does"
         )
-    beaten = "" if curve.gain[0] > 0 else ", and no router beats a coin between single experts"
+    beaten = "" if curve.gain[0] > 0 else ", and no router beats a random mix of single experts"
     return f"no cheaper expert or mix keeps {100 * fraction:g}% of its score{beaten}"

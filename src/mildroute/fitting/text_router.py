@@ -101,7 +101,7 @@ class RoutedInput:
                 f"{expert} ({chance:.0%})" for chance, expert in chances if chance > 0
             )
             return (
-                "the operating point mixes two: a coin, the same for the same request, chose"
+                "the operating point is a random split: a draw, the same for the same request, chose"
                 f" {self.name} between {sides}."
             )
         where = "here" if self.dollars is None else "at this price"

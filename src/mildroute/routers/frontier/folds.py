@@ -109,7 +109,7 @@ def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
     if gain <= 0:
         return (
             found[taken],
-            "nothing that was tried is better than a coin between single experts on held-out rows",
+            "nothing that was tried is better than a random mix of single experts on held-out rows",
         )
     against = (
         ""
@@ -118,7 +118,7 @@ def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
     )
     words = (
         f"{found[taken].name}{against}: on average {100 * gain:.1f} points of score above the best"
-        " coin for the same bill"
+        " random mix of experts for the same bill"
     )
     return found[taken], f"{words} (standard error {100 * error:.1f})"
 
