@@ -101,8 +101,8 @@ class RoutedInput:
                 f"{expert} ({chance:.0%})" for chance, expert in chances if chance > 0
             )
             return (
-                "the operating point is a random split: a draw, the same for the same request, chose"
-                f" {self.name} between {sides}."
+                "the operating point is a random split: a draw, the same for the same request,"
+                f" chose {self.name} between {sides}."
             )
         where = "here" if self.dollars is None else "at this price"
         return f"the router chooses {self.name} {where}{self._beside_best()}."
