@@ -489,7 +489,7 @@ def describe(
     return summary.describe(table, price_weight=price_weight)
 
 
-def _target(target: Target | None, *, quality: float | None, budget: float | None) -> Target | None:
+def _target(target: Any, *, quality: float | None, budget: float | None) -> Target | None:
     """Return the one target among the arguments, or `None`."""
     given = {"quality": quality, "budget": budget, "target": target}
     names = [name for name, value in given.items() if value is not None]
@@ -502,4 +502,5 @@ def _target(target: Target | None, *, quality: float | None, budget: float | Non
         )
     if quality is not None:
         return Target("quality", quality)
-    return target if budget is None else Target("budget", budget)
+    chosen: Target | None = target if budget is None else Target("budget", budget)
+    return chosen
