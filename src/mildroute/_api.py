@@ -28,7 +28,7 @@ from mildroute.routers.training_rows import Progress
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class DataDescription:
     """How to read data: columns, prices and units; the arguments of :func:`fit` describe them."""
 
     input: str | None = None
@@ -56,7 +56,7 @@ class ReadOptions:
             output_tokens=self.output_tokens,
         )
 
-    def or_else(self, other: ReadOptions) -> ReadOptions:
+    def or_else(self, other: DataDescription) -> DataDescription:
         """Return these options, with those of another for all that are `None`."""
         mine = {name: value for name, value in vars(self).items() if value is not None}
         return replace(other, **mine)
@@ -95,7 +95,7 @@ class FitResult(FittedRouter):
     Attributes:
         table: The rows that the router was fitted on.
         notes: Sentences on how the data were read.
-        read_options: Columns, prices and units as the caller specified them, which ``evaluate``
+        description: Columns, prices and units as the caller specified them, which ``evaluate``
             reuses for other rows.
 
     Example:
@@ -109,7 +109,7 @@ class FitResult(FittedRouter):
 
     table: CostTable
     notes: tuple[str, ...] = ()
-    read_options: ReadOptions = ReadOptions()
+    description: DataDescription = DataDescription()
 
     @property
     def plot(self) -> FitPlots:
@@ -170,11 +170,13 @@ class FitResult(FittedRouter):
 
         Columns and prices default to those of the fit.
         """
-        own = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
-        options = own.or_else(self.read_options)
+        own = DataDescription(
+            input, scores, prices, experts, score_scale, latency_unit, output_tokens
+        )
+        options = own.or_else(self.description)
         if isinstance(data, CostTable):
-            inherited = None if data.dollars is not None else self.read_options.prices
-            options = own.or_else(ReadOptions(prices=inherited))
+            inherited = None if data.dollars is not None else self.description.prices
+            options = own.or_else(DataDescription(prices=inherited))
         return evaluate(
             self.router,
             data,
@@ -300,8 +302,10 @@ def fit(
         5.5
     """
     chosen_target = _target(target, quality=quality, budget=budget)
-    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
-    table, notes = options.read(data, missing=missing, answers=cascade)
+    description = DataDescription(
+        input, scores, prices, experts, score_scale, latency_unit, output_tokens
+    )
+    table, notes = description.read(data, missing=missing, answers=cascade)
     fitted = fit_router(
         table,
         encoder=encoder,
@@ -317,7 +321,7 @@ def fit(
         baseline=baseline,
         order=order,
     )
-    return FitResult(**vars(fitted), table=table, notes=notes, read_options=options)
+    return FitResult(**vars(fitted), table=table, notes=notes, description=description)
 
 
 def compare(
@@ -379,8 +383,10 @@ def compare(
             f"routers must be estimators by name, got {type(routers).__name__}; one table is"
             " enough, which compare splits itself (test=0.2)."
         )
-    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
-    table, _ = options.read(data, missing=missing)
+    description = DataDescription(
+        input, scores, prices, experts, score_scale, latency_unit, output_tokens
+    )
+    table, _ = description.read(data, missing=missing)
     return comparison.compare(
         table,
         routers,
@@ -441,9 +447,11 @@ def evaluate(
     fitted: Any = load_router(router) if isinstance(router, str | Path) else router
     if isinstance(fitted, FittedRouter):
         fitted = fitted.router
-    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
+    description = DataDescription(
+        input, scores, prices, experts, score_scale, latency_unit, output_tokens
+    )
     answers = isinstance(fitted, TextRouter) and fitted.answer_features_ is not None
-    table, _ = options.read(data, missing=missing, answers=answers)
+    table, _ = description.read(data, missing=missing, answers=answers)
     return router_evaluation.evaluate(
         fitted,
         table,
@@ -484,8 +492,10 @@ def describe(
         >>> describe({"score:small": [1, 0], "score:large": [0, 1]}).oracle_score
         1.0
     """
-    options = ReadOptions(input, scores, prices, experts, score_scale, latency_unit, output_tokens)
-    table, _ = options.read(data, missing=missing)
+    description = DataDescription(
+        input, scores, prices, experts, score_scale, latency_unit, output_tokens
+    )
+    table, _ = description.read(data, missing=missing)
     return summary.describe(table, price_weight=price_weight)
 
 
