@@ -1,4 +1,4 @@
-"""The page of a gateway's settings, and the JSON Schemas of its files, made from the models."""
+"""The pages of settings, and the JSON Schemas of YAML files, made from the models."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mildroute.configuration import json_schema
-from mildroute.experts.kinds import ExpertFileModel
+from mildroute.experts.kinds import (
+    AnthropicKind,
+    ClassifierKind,
+    ExpertFileModel,
+    LanguageModel,
+    LiteLLMKind,
+    OpenAIKind,
+    PeopleKind,
+    RecordedKind,
+)
 from mildroute.gateway.config import GatewayConfig
-from mildroute.gateway.key_file import KeyFile
+from mildroute.gateway.key_file import ClientSettings, KeyFile
 
-INTRODUCTION = """# Settings: gateway.yaml
+GATEWAY = """# Settings: gateway.yaml
 
 All settings of a gateway, with their defaults. Pass the file as `mildroute serve ROUTER \
 --experts experts.yaml --settings gateway.yaml`. Settings that it does not name keep their \
@@ -25,19 +34,38 @@ On the command line, `--keys`, `--log`, `--log-format`, `--exploration-rate`, `-
 `--admin-host` take precedence over `keys`, `log.folder`, `logging.format`, \
 `routing.exploration.rate`, `admin_port` and `admin_host`. The address for clients can be set only \
 there (`--host`, `--port`), as can traces (`--traces`). \
-[Client keys](../guide/serving.md#keys-and-limits) and \
-[experts](../guide/serving.md#expert-settings-in-expertsyaml) have their own files.
+[Client keys](#client-keys-keysyaml) and [experts](experts.md) have their own files.
 
 Editors that know YAML complete and check the three files with the JSON Schemas in \
 `deploy/schemas/`; a first line names the schema: \
 `# yaml-language-server: $schema=deploy/schemas/gateway.schema.json`."""
+EXPERTS = """# Settings: experts.yaml
+
+All settings of experts, by kind. `mildroute collect` calls every expert of the file; a gateway \
+calls the language models and [uses some of their settings](../guide/serving.md\
+#expert-settings-in-expertsyaml). [Collecting](../guide/collecting.md) explains them with \
+examples. An unknown name, a wrong type or a value out of range is rejected with file and line \
+before anything is called. Keys never stand in the file: `api_key_env` names an environment \
+variable. Paths are relative to the file."""
+KEYS = """## Client keys: keys.yaml
+
+A mapping from the name of each client to these settings; `mildroute keys new` writes it."""
+# The sections of the page of experts: the model of each kind, by its heading.
+EXPERT_KINDS = {
+    "openai": OpenAIKind,
+    "anthropic": AnthropicKind,
+    "litellm": LiteLLMKind,
+    "classifier": ClassifierKind,
+    "recorded": RecordedKind,
+    "people": PeopleKind,
+}
 # Types that the schema cannot say in a user's words.
 KINDS = {
-    "judge_settings": "settings by name",
-    "experts": "a list of names",
-    "presets": "names, each with a target",
-    "routes": "names, each with a target or nothing",
-    "learning": "a path or a URL",
+    "sampling.judge_settings": "settings by name",
+    "sampling.experts": "a list of names",
+    "routing.presets": "names, each with a target",
+    "routing.routes": "names, each with a target or nothing",
+    "page.learning": "a path or a URL",
 }
 MODELS: dict[str, Any] = {
     "experts": ExpertFileModel,
@@ -79,7 +107,41 @@ def settings_page(warning: str) -> str:
             sections.append(f"## {name}\n\n{section['description']}\n\n{entries}")
     defaults = f"## All defaults\n\nA file that changes nothing:\n\n```yaml\n{default_file()}```"
     last = "## Other settings\n\n" + "\n\n".join(others)
-    return "\n\n".join([INTRODUCTION, warning, defaults, *sections, last]) + "\n"
+    keys = [KEYS, *_model_entries(ClientSettings)]
+    return "\n\n".join([GATEWAY, warning, defaults, *sections, last, *keys]) + "\n"
+
+
+def experts_page(warning: str) -> str:
+    """Return the page: the file itself, what language models share, and each kind.
+
+    Args:
+        warning: The sentence that says how the page is made.
+    """
+    top = [*_model_entries(ExpertFileModel)]
+    shared = _model_entries(LanguageModel)
+    kinds = []
+    for name, model in EXPERT_KINDS.items():
+        own = _model_entries(model)
+        heading = f"## kind: {name}\n\n{model.__doc__}"
+        if issubclass(model, LanguageModel):
+            own = [entry for entry in own if entry not in shared]
+            heading += " It has the settings of [all language models](#language-models), and:"
+        kinds.append("\n\n".join([heading, *own]))
+    models = "## Language models\n\nSettings of the kinds `openai`, `anthropic` and `litellm`."
+    return "\n\n".join([EXPERTS, warning, "## The file", *top, models, *shared, *kinds]) + "\n"
+
+
+def _model_entries(model: Any) -> list[str]:
+    """Return an entry for each setting of a model, except for the kind, which is in the heading."""
+    schema = json_schema(TypeAdapter(model))
+    entries = []
+    for name, node in schema["properties"].items():
+        if name != "kind":
+            is_required = name in schema.get("required", ())
+            entries.append(_entry(name, node, is_required=is_required))
+            prompt = schema["$defs"]["PromptSettings"] if name == "prompt" else None
+            entries += [] if prompt is None else _entries(schema, name, prompt)
+    return entries
 
 
 def default_file() -> str:
@@ -120,11 +182,13 @@ def _entries(schema: Mapping[str, Any], name: str, section: Mapping[str, Any]) -
             yield from _entries(schema, full_name, subsection)
 
 
-def _entry(name: str, node: Mapping[str, Any]) -> str:
+def _entry(name: str, node: Mapping[str, Any], *, is_required: bool = False) -> str:
     default = node.get("default")
-    shown = "none" if default is None else f"`{json.dumps(default)}`{_in_mebibytes(default)}"
-    kind = _kind(name.rpartition(".")[2], node)
-    return f"`{name}`\n: {kind[:1].upper()}{kind[1:]}; default {shown}. {node['description']}"
+    shown = f"default `{json.dumps(default)}`{_in_mebibytes(default)}"
+    if is_required or default in (None, "", {}) or isinstance(default, dict):
+        shown = "required" if is_required else "default none"
+    kind = _kind(name, node)
+    return f"`{name}`\n: {kind[:1].upper()}{kind[1:]}; {shown}. {node['description']}"
 
 
 def _kind(name: str, node: Mapping[str, Any]) -> str:
@@ -133,18 +197,31 @@ def _kind(name: str, node: Mapping[str, Any]) -> str:
         return KINDS[name]
     if name.endswith("_env"):
         return "the name of an environment variable"
-    (value,) = [each for each in node.get("anyOf", [node]) if each.get("type") != "null"]
+    alternatives = [each for each in node.get("anyOf", [node]) if each.get("type") != "null"]
+    return " or ".join(map(_type_in_words, alternatives))
+
+
+def _type_in_words(value: Mapping[str, Any]) -> str:
+    if "anyOf" in value:
+        return " or ".join(map(_type_in_words, value["anyOf"]))
     if "enum" in value:
         return "one of " + ", ".join(f"`{word}`" for word in value["enum"])
-    if value["type"] == "boolean":
-        return "true or false"
-    if value["type"] == "string":
+    if value.get("type") in ("integer", "number"):
+        return _number_in_words(value)
+    if value.get("type") == "string":
         return "a path" if value.get("format") == "path" else "text"
+    return {"boolean": "true or false", "array": "a list"}.get(value.get("type", ""), "a mapping")
+
+
+def _number_in_words(value: Mapping[str, Any]) -> str:
     number = "a whole number" if value["type"] == "integer" else "a number"
     maximum = value.get("maximum")
+    has_maximum = maximum is not None and maximum < 1e15
     if "exclusiveMinimum" in value:
-        return f"{number} above 0" + ("" if maximum is None else f", up to {maximum:g}")
-    return f"{number}, 0 or more" if maximum is None else f"{number} from 0 to {maximum:g}"
+        return f"{number} above 0" + (f", up to {maximum:g}" if has_maximum else "")
+    if "minimum" not in value:
+        return number
+    return f"{number} from 0 to {maximum:g}" if has_maximum else f"{number}, 0 or more"
 
 
 def _in_mebibytes(value: Any) -> str:

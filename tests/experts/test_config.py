@@ -130,7 +130,7 @@ REFUSED: list[tuple[str, int, str]] = [
         "capabilities[0] must be one of 'json', 'tools' or 'vision', got 'tols'",
     ),
     ("    price: cheap\n", 7, "a price in dollars per million tokens must be a finite number"),
-    ("    price: -1\n", 7, "not negative, got -1"),
+    ("    price: -1\n", 7, "experts.small.price must be at least 0, got -1"),
     ("    price: true\n", 7, "got True"),
     ("    price: {input: 1}\n", 7, "experts.small.price needs output; add it"),
     (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from mildroute._checks import nearest
 from mildroute._optional import needs_extra, plugin_names
@@ -30,8 +29,15 @@ from mildroute.experts.settings import (
 )
 
 with needs_extra("pydantic", extra="collect", user="experts.yaml"):
-    from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
-    from pydantic.dataclasses import dataclass
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        Discriminator,
+        Field,
+        Tag,
+        model_validator,
+    )
 
 __all__ = [
     "BUILT_IN_KINDS",
@@ -40,11 +46,13 @@ __all__ = [
     "AnthropicKind",
     "ClassifierKind",
     "ExpertFileModel",
+    "LanguageModel",
     "LiteLLMKind",
     "OpenAIKind",
     "PeopleKind",
     "PluginKind",
     "RecordedKind",
+    "TokenPrice",
     "expert_kinds",
 ]
 
@@ -84,8 +92,35 @@ def _validate_template(text: str) -> str:
 Template = Annotated[str, AfterValidator(_validate_template)]
 
 
-@dataclass(frozen=True, config=MODEL)
-class AnswerPrice:
+class FileModel(BaseModel, frozen=True):
+    """A mapping in ``experts.yaml``."""
+
+    model_config = MODEL
+
+
+class TokenPrice(FileModel):
+    """Dollars per million tokens."""
+
+    input: Dollars
+    """Dollars per million input tokens."""
+
+    output: Dollars
+    """Dollars per million output tokens."""
+
+    cached_input: Dollars | None = None
+    """Dollars per million input tokens read from the provider's prompt cache; without it, as much
+    as other input."""
+
+    cache_write: Dollars | None = None
+    """Dollars per million input tokens written to the provider's prompt cache; without it, as much
+    as other input."""
+
+    def to_price(self) -> Price:
+        """Return the price in the form of cost tables."""
+        return Price(self.input, self.output, self.cached_input, self.cache_write)
+
+
+class AnswerPrice(FileModel):
     """Dollars per answer."""
 
     per_answer: Dollars
@@ -114,13 +149,12 @@ def _check_answer_price(price: Any) -> Any:
 
 
 PricePerToken: TypeAlias = Annotated[
-    Price, ShortForm(float, ("input", "output")), BeforeValidator(_check_token_price)
+    TokenPrice, ShortForm(float, ("input", "output")), BeforeValidator(_check_token_price)
 ]
 PricePerAnswer: TypeAlias = Annotated[AnswerPrice, BeforeValidator(_check_answer_price)]
 
 
-@dataclass(frozen=True, config=MODEL)
-class PromptSettings:
+class PromptSettings(FileModel):
     """The prompt that a query becomes; ``{field}`` stands for a field of the query."""
 
     user: Template = "{input}"
@@ -129,23 +163,24 @@ class PromptSettings:
     system: Text | None = None
     """Text of the system message; braces stand for themselves."""
 
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = Field(default_factory=list)
     """Solved queries that precede it: the fields of the user template, and ``answer``."""
 
     raw: Template | None = None
     """Template of a complete prompt for ``/completions``, sent in place of messages."""
 
-    def __post_init__(self) -> None:
-        """Check the parts together."""
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Refuse parts that contradict each other."""
         self.template()
+        return self
 
     def template(self) -> PromptTemplate:
         """Return the template of prompts."""
         return PromptTemplate(self.user, self.system, self.examples, self.raw)
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class _LanguageModel:
+class LanguageModel(FileModel):
     """Settings of language models of every kind."""
 
     model: Text
@@ -161,7 +196,7 @@ class _LanguageModel:
     """Maximum calls at the same time."""
 
     timeout: Annotated[Timeouts, ShortForm(float, ("total",))] = Timeouts()
-    """Seconds for one attempt, or ``{total: 60, connect: 10, read: 30}``."""
+    """Seconds for one attempt (60 by default), or ``{total: 60, connect: 10, read: 30}``."""
 
     retries: NaturalNumber = 4
     """Attempts after the first, if connections are lost, time runs out or answers are broken."""
@@ -170,15 +205,16 @@ class _LanguageModel:
     """Maximum tokens of prompt and answer together."""
 
     capabilities: list[Literal["json", "tools", "vision"]] | None = None
-    """Abilities that a gateway checks; without it every request may be sent."""
+    """Abilities that a gateway checks, of ``json``, ``tools`` and ``vision``; without it every request
+    may be sent."""
 
     prompt: PromptSettings = PromptSettings()
     """The prompt that a query becomes in ``mildroute collect``."""
 
-    request: Request = field(default_factory=dict)
+    request: Request = Field(default_factory=dict)
     """Additional fields of every request, such as ``max_tokens``, sent unchanged."""
 
-    headers: Headers = field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     """Additional headers of every request: texts, or ``{env: VARIABLE}``, perhaps with a
     ``prefix``."""
 
@@ -195,14 +231,13 @@ class _LanguageModel:
             "model": self.model,
             "prompt": self.prompt.template(),
             "request": self.request,
-            "price": self.price,
+            "price": None if self.price is None else self.price.to_price(),
             "context": self.context,
             "version": self.version,
         }
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class OpenAIKind(_LanguageModel):
+class OpenAIKind(LanguageModel):
     """A language model behind an OpenAI-compatible address."""
 
     kind: Literal["openai"]
@@ -211,7 +246,7 @@ class OpenAIKind(_LanguageModel):
     base_url: BaseURL
     """Address to which ``/chat/completions`` is appended, such as ``https://api.example.com/v1``."""
 
-    query: Query = field(default_factory=dict)
+    query: Query = Field(default_factory=dict)
     """Query string of the address, such as Azure's ``api-version``; no secrets."""
 
     include_usage: bool = True
@@ -220,10 +255,12 @@ class OpenAIKind(_LanguageModel):
     logprobs: bool = False
     """Request log-probabilities of an answer's tokens."""
 
-    def __post_init__(self) -> None:
-        """Check the settings together."""
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Refuse settings that contradict each other."""
         validate_headers(self.headers, has_key=self.api_key_env is not None)
         self.model_settings()
+        return self
 
     def model_settings(self) -> ModelSettings:
         """Return the settings of the model."""
@@ -232,8 +269,7 @@ class OpenAIKind(_LanguageModel):
         )
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class AnthropicKind(_LanguageModel):
+class AnthropicKind(LanguageModel):
     """A language model behind Anthropic's Messages API."""
 
     kind: Literal["anthropic"]
@@ -242,25 +278,26 @@ class AnthropicKind(_LanguageModel):
     base_url: BaseURL
     """Address to which ``/v1/messages`` is appended, such as ``https://api.anthropic.com``."""
 
-    query: Query = field(default_factory=dict)
+    query: Query = Field(default_factory=dict)
     """Query string of the address; no secrets."""
 
-    def __post_init__(self) -> None:
-        """Check the settings together."""
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Refuse settings that contradict each other."""
         if self.api_key_env is not None and "x-api-key" in map(str.lower, self.headers):
             raise ArgumentError(
                 "headers must not contain 'x-api-key' beside api_key_env, which sets it; leave one"
                 " of them out."
             )
         self.model_settings()
+        return self
 
     def model_settings(self) -> AnthropicSettings:
         """Return the settings of the model."""
         return AnthropicSettings(self.base_url, query=self.query, **self._model_arguments())
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class LiteLLMKind(_LanguageModel):
+class LiteLLMKind(LanguageModel):
     """A language model of any provider that LiteLLM's SDK knows."""
 
     kind: Literal["litellm"]
@@ -269,7 +306,7 @@ class LiteLLMKind(_LanguageModel):
     base_url: BaseURL | None = None
     """Address, if it is not the provider's own."""
 
-    params: Parameters = field(default_factory=dict)
+    params: Parameters = Field(default_factory=dict)
     """Additional arguments of LiteLLM's functions, such as ``aws_region_name``; ``{env: VARIABLE}``
     names an environment variable."""
 
@@ -279,18 +316,19 @@ class LiteLLMKind(_LanguageModel):
     logprobs: bool = False
     """Request log-probabilities of an answer's tokens."""
 
-    def __post_init__(self) -> None:
-        """Check the settings together."""
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Refuse settings that contradict each other."""
         validate_headers(self.headers, has_key=self.api_key_env is not None)
         self.model_settings()
+        return self
 
     def model_settings(self) -> ModelSettings:
         """Return the settings of the model."""
         return ModelSettings(self.base_url, logprobs=self.logprobs, **self._model_arguments())
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class ClassifierKind:
+class ClassifierKind(FileModel):
     """A scikit-learn classifier or pipeline, or a function from texts to labels."""
 
     kind: Literal["classifier"]
@@ -299,7 +337,7 @@ class ClassifierKind:
     import_path: ImportPath = Field(alias="import")
     """Import path of the classifier, or of a function that returns it: ``package.module:name``."""
 
-    arguments: Settings = field(default_factory=dict)
+    arguments: Settings = Field(default_factory=dict)
     """Arguments of that function."""
 
     field: Text | None = None
@@ -318,8 +356,7 @@ class ClassifierKind:
     """Your own name for this version of the expert; change it when its answers change."""
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class RecordedKind:
+class RecordedKind(FileModel):
     """Answers that were given before."""
 
     kind: Literal["recorded"]
@@ -332,8 +369,7 @@ class RecordedKind:
     """Your own name for this version of the expert; change it when its answers change."""
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class PeopleKind:
+class PeopleKind(FileModel):
     """Labels that people gave before, in a field of the query."""
 
     kind: Literal["people"]
@@ -366,10 +402,7 @@ def _check_plugin_price(price: Any) -> Any:
     return price if is_per_answer else _check_token_price(price)
 
 
-@dataclass(
-    frozen=True, kw_only=True, config=ConfigDict(extra="ignore", use_attribute_docstrings=True)
-)
-class PluginKind:
+class PluginKind(FileModel, extra="ignore"):
     """A kind of another package, which checks its own settings."""
 
     kind: Annotated[str, AfterValidator(_validate_kind)] = Field(
@@ -379,7 +412,7 @@ class PluginKind:
 
     price: (
         Annotated[
-            AnswerPrice | Annotated[Price, ShortForm(float, ("input", "output"))],
+            AnswerPrice | Annotated[TokenPrice, ShortForm(float, ("input", "output"))],
             BeforeValidator(_check_plugin_price),
         ]
         | None
@@ -438,14 +471,13 @@ Entries = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=MODEL)
-class ExpertFileModel:
+class ExpertFileModel(FileModel):
     """The content of ``experts.yaml``."""
 
     experts: Entries
     """Experts by name, which may answer queries."""
 
-    judges: Entries = field(default_factory=dict)
+    judges: Entries = Field(default_factory=dict)
     """Experts by name that only judge answers: they get no queries and are never served."""
 
     prices_date: Text | None = None
