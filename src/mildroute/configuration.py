@@ -24,7 +24,7 @@ __all__ = ["MODEL", "check_document", "json_schema"]
 
 T = TypeVar("T")
 
-# The configuration of every model of a file.
+# The configuration of the dataclasses and models of a file.
 MODEL = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")

@@ -33,6 +33,7 @@ with needs_extra("pydantic", extra="collect", user="experts.yaml"):
         AfterValidator,
         BaseModel,
         BeforeValidator,
+        ConfigDict,
         Discriminator,
         Field,
         Tag,
@@ -92,10 +93,10 @@ def _validate_template(text: str) -> str:
 Template = Annotated[str, AfterValidator(_validate_template)]
 
 
-class FileModel(BaseModel, frozen=True):
+class FileModel(BaseModel):
     """A mapping in ``experts.yaml``."""
 
-    model_config = MODEL
+    model_config = ConfigDict(frozen=True, **MODEL)
 
 
 class TokenPrice(FileModel):
@@ -205,8 +206,8 @@ class LanguageModel(FileModel):
     """Maximum tokens of prompt and answer together."""
 
     capabilities: list[Literal["json", "tools", "vision"]] | None = None
-    """Abilities that a gateway checks, of ``json``, ``tools`` and ``vision``; without it every request
-    may be sent."""
+    """Abilities that a gateway checks, of ``json``, ``tools`` and ``vision``; without it every
+    request may be sent."""
 
     prompt: PromptSettings = PromptSettings()
     """The prompt that a query becomes in ``mildroute collect``."""

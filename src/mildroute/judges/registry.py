@@ -5,20 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mildroute._optional import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.base import Expert, Query
+from mildroute.experts.base import Expert
 from mildroute.experts.config import ExpertSpec, build_expert
-from mildroute.judges.base import Judge, Verdict, VersionedJudge
+from mildroute.judges.base import Judge
+from mildroute.judges.column import ColumnJudge
 
-__all__ = ["GROUP", "ColumnJudge", "get_judge", "judge_from_config", "judge_names"]
-
-
-# Judges by name: ours, and those that other distributions register.
-
+__all__ = ["GROUP", "get_judge", "judge_from_config", "judge_names"]
 
 # Entry-point group under which other distributions register judges: classes, or functions that make
 # one.
@@ -35,10 +31,12 @@ _BUILT_IN = {
     "graded": "rubric:RubricJudge",
     "pairwise": "pairwise:PairwiseJudge",
 }
+# The setting of a judge that names the expert to call.
+_EXPERT = "expert"
 
 
 def judge_names() -> list[str]:
-    """All names that :func:`get_judge` knows.
+    """Return all names that :func:`get_judge` accepts.
 
     Example:
         >>> "choice" in judge_names()
@@ -48,7 +46,7 @@ def judge_names() -> list[str]:
 
 
 def get_judge(name: str, /, **settings: Any) -> Judge:
-    """A judge.
+    """Return a judge by its name.
 
     Args:
         name: One of :func:`judge_names`; built-in names take precedence. Several comma-separated
@@ -57,9 +55,6 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
         **settings: Settings of the judge. If it passes a part of the answer to another judge
             (``json``, ``regex``), ``compare`` may be the name of that judge, and settings that the
             first does not have go to the second.
-
-    Returns:
-        The judge.
 
     Example:
         >>> get_judge("json", path="answer", compare="numeric", absolute=0.5).compare.absolute
@@ -93,75 +88,18 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     return judge
 
 
-@dataclass(frozen=True)
-class ColumnJudge(VersionedJudge):
-    """Applies to each query the judge that its column names.
-
-    Args:
-        judges: Judges by the names that the column holds.
-        column: The column.
-        name: Its name in tables.
-
-    Example:
-        >>> mixed = get_judge("numeric,exact")
-        >>> mixed.missing_fields(Query("q1", "2 + 2?", "4", {"judge": "numeric"}))
-        ''
-        >>> mixed.missing_fields(Query("q1", "2 + 2?", "4", {"judge": "vibes"}))
-        "the column 'judge' must be one of numeric, exact, got 'vibes'"
-    """
-
-    judges: Mapping[str, Judge]
-    column: str = "judge"
-    name: str = "column"
-
-    async def judge(self, query: Query, text: str) -> Verdict:
-        """Score the text that an expert gave to a query."""
-        chosen = self._chosen(query)
-        if chosen is None:
-            return Verdict(None, self.missing_fields(query))
-        return await chosen.judge(query, text)
-
-    def missing_fields(self, query: Query) -> str:
-        """What keeps it from scoring any answer to a query."""
-        chosen = self._chosen(query)
-        if chosen is not None:
-            return chosen.missing_fields(query)
-        got = query.fields.get(self.column)
-        return (
-            f"the column {self.column!r} must be one of {', '.join(self.judges)}, got"
-            f" {'nothing' if got is None else repr(got)[:40]}"
-        )
-
-    def max_cost(self, query: Query, text: str) -> float:
-        """Upper bound in dollars of judging an answer."""
-        chosen = self._chosen(query)
-        return 0.0 if chosen is None else chosen.max_cost(query, text)
-
-    def max_attempt_cost(self, query: Query, text: str) -> float:
-        """Upper bound in dollars of one attempt at judging an answer."""
-        chosen = self._chosen(query)
-        return 0.0 if chosen is None else chosen.max_attempt_cost(query, text)
-
-    def experts(self) -> Sequence[Expert]:
-        """Experts that the judges call."""
-        return [expert for judge in self.judges.values() for expert in judge.experts()]
-
-    def _chosen(self, query: Query) -> Judge | None:
-        return self.judges.get(str(query.fields.get(self.column)))
-
-
 def _settings_by_judge(name: str, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of each of several judges, whose names have commas between them."""
-    found: dict[str, dict[str, Any]] = {each.strip(): {} for each in name.split(",")}
+    """Return the settings of each of several judges, whose names are separated by commas."""
+    by_judge: dict[str, dict[str, Any]] = {each.strip(): {} for each in name.split(",")}
     for key, value in settings.items():
         owner, _, setting = key.partition(".")
-        if not setting or owner not in found:
+        if not setting or owner not in by_judge:
             raise ArgumentError(
                 f"a setting of one of several judges must be <judge>.<setting>, got {key!r}; begin"
-                f" it with one of {', '.join(found)}."
+                f" it with one of {', '.join(by_judge)}."
             )
-        found[owner][setting] = value
-    return found
+        by_judge[owner][setting] = value
+    return by_judge
 
 
 def _check(
@@ -199,12 +137,6 @@ def _maker(name: str) -> Callable[..., Any]:
     return maker
 
 
-# Judges as files and commands describe them: an expert that a judge asks is there by its name.
-
-
-_ASKED = "expert"
-
-
 def judge_from_config(
     name: str,
     settings: Mapping[str, Any],
@@ -214,10 +146,10 @@ def judge_from_config(
     """Build a judge whose setting ``expert``, if it has one, is the name of the expert to call.
 
     Args:
-        name: Of the judge; see :func:`~mildroute.judges.registry.get_judge`.
-        settings: Of the judge.
-        specs: Experts that it may call; the first of that name is used.
-        build: Builds that expert.
+        name: Name of the judge; see :func:`~mildroute.judges.registry.get_judge`.
+        settings: Settings of the judge.
+        specs: Experts that the judge may call; the first of that name is used.
+        build: Function that builds the expert.
 
     Returns:
         The judge; the caller closes the expert.
@@ -227,13 +159,13 @@ def judge_from_config(
         return ColumnJudge(
             {each: judge_from_config(each, parts[each], specs, build) for each in parts}, name=name
         )
-    asked = settings.get(_ASKED)
-    if not isinstance(asked, str):
+    expert = settings.get(_EXPERT)
+    if not isinstance(expert, str):
         return get_judge(name, **settings)
     for spec in specs:
-        if spec.name == asked:
-            return get_judge(name, **{**settings, _ASKED: build(spec)})
-    known = ", ".join(dict.fromkeys(spec.name for spec in specs)) or "none"
+        if spec.name == expert:
+            return get_judge(name, **{**settings, _EXPERT: build(spec)})
+    options = ", ".join(dict.fromkeys(spec.name for spec in specs)) or "none"
     raise ArgumentError(
-        f"judge {name!r} must ask an expert of experts.yaml, got {asked!r:.60}; known: {known}."
+        f"judge {name!r} must ask an expert of experts.yaml, got {expert!r:.60}; known: {options}."
     )

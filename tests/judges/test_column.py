@@ -8,7 +8,8 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
-from mildroute.judges.registry import ColumnJudge, get_judge, judge_from_config
+from mildroute.judges.column import ColumnJudge
+from mildroute.judges.registry import get_judge, judge_from_config
 
 
 def query(judge: str | None, reference: str) -> Query:
