@@ -178,7 +178,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    prompt:\n      raw: x\n      system: y\n", 7, "a raw prompt is the whole prompt"),
     ("    prompt:\n      examples:\n        - {input: x}\n", 7, "example 1 of a prompt"),
     ("    request: 7\n", 7, "request must be a mapping"),
-    ("    request: {stream: true}\n", 7, "request must not hold 'stream'"),
+    ("    request: {stream: true}\n", 7, "request must not contain 'stream'"),
     ("    request: {max_tokens: '64'}\n", 7, "max_tokens must be a whole number"),
     ("    request: {temperature: .nan}\n", 7, "JSON-serializable"),
     ("    version: 7\n", 7, "experts.small.version must be text, got 7; put it in quotes"),
@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, int, str]] = [
         3,
         "'Authorization' beside api_key_env",
     ),
-    ("    query: {a: [1]}\n", 7, "query must hold texts or whole numbers, got list under 'a'"),
+    ("    query: {a: [1]}\n", 7, "query must contain texts or whole numbers, got list under 'a'"),
 ]
 
 

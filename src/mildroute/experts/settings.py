@@ -55,10 +55,10 @@ def validate_base_url(url: str) -> str:
         raise ArgumentError(
             f"base_url must be a valid address: {error}; write it as https://host/v1."
         ) from None
-    # What stands before an @ or behind a ? may be a key, so such an address is not shown.
+    # The text before an @ or after a ? may be a key, so such an address is not shown.
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ArgumentError(
-            "base_url must hold no user, password, query or fragment; name the key's variable in"
+            "base_url must contain no user, password, query or fragment; name the key's variable in"
             " api_key_env, and write a query as query: {name: value}."
         )
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
@@ -70,7 +70,7 @@ def validate_base_url(url: str) -> str:
 
 
 def validate_query(query: Any) -> Mapping[str, str | int]:
-    """Check the query string of an address, such as Azure's api-version.
+    """Return the query string of an address, such as Azure's api-version, if it can be sent.
 
     Args:
         query: Texts or whole numbers by name; no secrets, because proxies would log them.
@@ -82,7 +82,7 @@ def validate_query(query: Any) -> Mapping[str, str | int]:
     for name, value in query.items():
         if not name or isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ArgumentError(
-                f"query must hold texts or whole numbers, got {type(value).__name__} under"
+                f"query must contain texts or whole numbers, got {type(value).__name__} under"
                 f" {name!r:.60}; put it in quotes, and a key into headers."
             )
     return query
@@ -107,9 +107,9 @@ class Timeouts:
     """Timeouts of one attempt, in seconds.
 
     Args:
-        total: From sending to the last byte.
-        connect: Until the connection is established.
-        read: Without a byte; by default the same as the total, because models may think before they
+        total: Seconds from sending to the last byte.
+        connect: Seconds until the connection is established.
+        read: Seconds without a byte; defaults to the total, because models may think before they
             answer.
 
     Example:
@@ -130,10 +130,10 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class CallSettings:
-    """How calls are made.
+    """Concurrency, timeouts and retries of calls.
 
     Args:
-        concurrency: Calls at the same time.
+        concurrency: Maximum calls at the same time.
         timeouts: Timeouts of one attempt.
         backoff: When a failed attempt is retried.
         largest: Maximum bytes of an answer; a longer one is an error and is never held in full.
@@ -167,18 +167,18 @@ class ModelSettings:
     """A model behind an address, with its prompt, its sampling and its price.
 
     Args:
-        base_url: Address to which ``/chat/completions`` is appended; none if an SDK knows it. It is
-            not part of the version, because a server that moves gives the same answers. If a new
-            address means different answers, change ``version``.
+        base_url: Address to which ``/chat/completions`` is appended; ``None`` if an SDK knows it.
+            The address is not part of the version, because a server that moves gives the same
+            answers. If a new address means different answers, change ``version``.
         model: Name of the model at that address.
         prompt: Template that turns a query into its prompt.
         request: Additional keys of the request (max_tokens, temperature, ...), sent unchanged.
-        price: Dollars per million tokens; none for a model that costs nothing.
+        price: Dollars per million tokens; ``None`` for a model that costs nothing.
         context: Maximum tokens of prompt and answer together, if known.
         version: Your own name for this version, if any.
-        logprobs: Whether to request log-probabilities of an answer's tokens. Not part of the
-            version, because they do not change the answer.
-        query: Query string of the address; like the address, not part of the version.
+        logprobs: Whether to request log-probabilities of an answer's tokens. They are not part of
+            the version, because they do not change the answer.
+        query: Query string of the address; it is not part of the version either.
 
     Example:
         >>> url, request = "http://127.0.0.1:8080/v1", {"max_tokens": 64}
@@ -200,7 +200,7 @@ class ModelSettings:
     query: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the parts that are no object of ours."""
+        """Check the parts that do not check themselves."""
         if self.base_url is not None:
             object.__setattr__(self, "base_url", validate_base_url(self.base_url))
         if not isinstance(self.model, str) or not self.model.strip():
@@ -219,7 +219,7 @@ class ModelSettings:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """Address of the requests."""
         return f"{self.base_url}/{self.prompt.path}{query_string(self.query)}"
 
     @property
@@ -241,10 +241,10 @@ class ModelSettings:
         }
 
     def body(self, query: Query) -> bytes:
-        """The request as JSON; a field that the prompt needs and the query lacks is an error."""
-        asked = {"logprobs": True} if self.logprobs else {}
+        """Return the request as JSON; raise if the query lacks a field that the prompt needs."""
+        logprobs = {"logprobs": True} if self.logprobs else {}
         return json.dumps(
-            {**self.request, **asked, "model": self.model, **self.prompt.payload(query)}
+            {**self.request, **logprobs, "model": self.model, **self.prompt.payload(query)}
         ).encode()
 
     def max_cost(self, body: bytes) -> float:
@@ -271,7 +271,7 @@ class ModelSettings:
         return max(bounds) if bounds else (math.inf if self.context is None else self.context)
 
     def parse(self, document: Any) -> Completion:
-        """The answer in a parsed body, of any shape."""
+        """Return the answer in a parsed body of any shape."""
         return parse_completion(document)
 
 
@@ -332,7 +332,7 @@ def messages_url(base_url: str) -> str:
 
 
 def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Further keys of a request, if they can be sent and leave alone what mildroute sets."""
+    """Return additional keys of a request if they can be sent and mildroute does not set them."""
     if not isinstance(request, Mapping) or any(not isinstance(name, str) for name in request):
         raise ArgumentError(
             f"request must be a mapping from texts to values, got {type(request).__name__}; write"
@@ -341,8 +341,8 @@ def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
     ours = sorted(set(_OURS) & request.keys())
     if ours:
         raise ArgumentError(
-            f"request must not hold {ours[0]!r}, which mildroute sets itself; give model and prompt"
-            " beside request."
+            f"request must not contain {ours[0]!r}, which mildroute sets itself; give model and"
+            " prompt beside request."
         )
     for name in ("n", "best_of"):
         if request.get(name, 1) not in (None, 1):
@@ -383,7 +383,7 @@ _ARGUMENTS = {
 
 
 def validate_params(params: Any) -> Mapping[str, Any]:
-    """Check additional arguments of LiteLLM's functions, such as ``aws_region_name``.
+    """Return additional arguments of LiteLLM's functions, such as ``aws_region_name``, if valid.
 
     Args:
         params: By name; a mapping with ``env`` alone names an environment variable.
@@ -398,7 +398,7 @@ def validate_params(params: Any) -> Mapping[str, Any]:
                 f"give {_ARGUMENTS[name]} beside params" if _ARGUMENTS[name] else "leave it out"
             )
             raise ArgumentError(
-                f"params must not hold {name!r}, which mildroute sets itself; {instead}."
+                f"params must not contain {name!r}, which mildroute sets itself; {instead}."
             )
         if is_variable(value):
             validate_variable(value["env"])
@@ -406,5 +406,5 @@ def validate_params(params: Any) -> Mapping[str, Any]:
 
 
 def is_variable(value: Any) -> bool:
-    """Whether a value of params names an environment variable."""
+    """Return whether a value of params names an environment variable."""
     return isinstance(value, Mapping) and [*value] == ["env"]
