@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -208,7 +209,14 @@ class TestRedisLimits:
     async def test_a_request_waits_for_one_round_trip(self, redis: RedisServer) -> None:
         async with gateways(redis, 1) as [limits]:
             calls: list[str] = []
-            limits._record = lambda name, _seconds, _is_failed: calls.append(name)
+            run_script = limits._count
+
+            async def count(keys: list[str], arguments: list[Any]) -> Any:
+                # Only a reservation has arguments beyond the report.
+                calls.append("reserve" if len(arguments) > 3 else "settle")
+                return await run_script(keys, arguments)
+
+            limits._count = count
             reservation = await limits.reserve(CLIENT, RESERVATION)
             assert calls == ["reserve"]
             assert isinstance(reservation, Reservation)
