@@ -281,6 +281,4 @@ def test_rows_on_which_not_everyone_had_a_chance_are_left_out_of_estimates(tmp_p
     )
     logged = read_logged_decisions(pq.read_table(tmp_path / "table.parquet"))
     assert (logged.rows, logged.costs.tolist()) == (1, [0.5])
-    assert logged.notes == (
-        "2 of 3 decisions are left out: not every expert had a chance in them",
-    )
+    assert logged.notes == ("2 of 3 decisions are left out: not every expert had a chance in them",)
