@@ -199,7 +199,7 @@ def nightly(session: nox.Session) -> None:
     matrix = ("-m", "pytest", "--slow", "tests/gateway/test_client_matrix.py")
     session.run(python, *matrix, external=True, env=settings())
     session.notify("docs")
-    pytest(session, "--slow", "tests", **more)
+    pytest(session, "--slow", "tests", "paper", **more)
 
 
 @nox.session

@@ -13,7 +13,7 @@ from mildroute.cli._output import print_json, print_notes, print_table, progress
 
 if TYPE_CHECKING:
     from paper.config import ExperimentConfig
-    from paper.run import Store
+    from paper.results import Store
 
 # Results that come with the repository; their times tell how long a run takes.
 _STORED = Path(__file__).parent / "results" / "linear"
@@ -78,7 +78,8 @@ def reproduce_tables(
     """
     from mildroute.exceptions import ArgumentError
     from paper.report import write_table
-    from paper.run import Store, run_cells
+    from paper.results import Store
+    from paper.run import run_cells
     from paper.tables import QUICK_METHODS, TABLES, cells_of
 
     names = list(TABLES) if everything else list(table or [])
@@ -128,7 +129,8 @@ def reproduce_tables(
 
 def _print_plan(cells: list[ExperimentConfig], store: Store) -> None:
     """Print how many cells the store lacks, and how long they take by stored results."""
-    from paper.run import Store, expected_seconds, missing_cells
+    from paper.results import Store
+    from paper.run import expected_seconds, missing_cells
 
     if not cells:
         return
@@ -164,7 +166,7 @@ def _summary(names: list[str], store: Any, seeds: int) -> list[dict[str, Any]]:
 
 
 def _show(found: list[dict[str, Any]]) -> None:
-    from paper.problems import METHODS
+    from paper.routers import METHODS
 
     for name in dict.fromkeys(line["table"] for line in found):
         lines = [line for line in found if line["table"] == name]

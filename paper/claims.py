@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.network_results import NetworkResult, network_gap, pooled_gap, read_results
-from paper.run import Result, Store
+from paper.network_study import StudyCell
+from paper.results import Result, Store
 from paper.summaries import Gap, Tally, gap_between, gap_over_sets, results_of, tally_of
 from paper.tables import MASS_METHODS, TABLES, Line, cells_of
 
@@ -208,7 +209,7 @@ def coverage_of(networks: Sequence[NetworkResult]) -> str:
     )
 
 
-def _pairs(networks: Sequence[NetworkResult]) -> list[tuple[object, int]]:
+def _pairs(networks: Sequence[NetworkResult]) -> list[tuple[StudyCell, int]]:
     """Return the cell and the number of trials of each cell of MILD that TDEF has, too."""
     tdef = {
         (replace(each.cell, method="mild"), each.trials)

@@ -1,7 +1,4 @@
-"""One experiment as plain data.
-
-What is routed, between whom, at what cost, by which method, from which seed.
-"""
+"""One experiment as plain data: inputs, experts, costs, method and seed."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Experts:
-    """Who can be chosen.
+    """The experts to choose from.
 
     Args:
         kind: ``"synthetic"`` (right on their own classes, a guess elsewhere), ``"real"`` (trained
@@ -82,7 +79,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a choice costs: an error costs 1, and each expert its fee.
+    """The costs of a choice: an error costs 1, and each expert has a fee.
 
     Args:
         beta: Fee of each expert, shape (p,); empty for none.
@@ -100,7 +97,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Method:
-    """Who chooses.
+    """A method that chooses.
 
     Args:
         name: Name of a router in :mod:`paper.problems`.
@@ -120,14 +117,13 @@ class Method:
 class ExperimentConfig:
     """One experiment.
 
-    Its key is a hash of all that it says, so a result that is stored under the key never needs to
-    be computed again.
+    Its key is a hash of all its fields, so a stored result never needs to be computed again.
 
     Args:
         data: The inputs.
-        experts: Who can be chosen.
-        costs: What a choice costs.
-        method: Who chooses.
+        experts: The experts to choose from.
+        costs: The costs of a choice.
+        method: The method that chooses.
         seed: Seed of draws, experts and router.
 
     Example:
@@ -163,15 +159,15 @@ class ExperimentConfig:
     @classmethod
     def from_json(cls, text: str) -> ExperimentConfig:
         """Read a cell that ``to_json`` has written."""
-        found = json.loads(text)
-        if found.pop("schema", None) != SCHEMA:
+        fields = json.loads(text)
+        if fields.pop("schema", None) != SCHEMA:
             raise ArgumentError(
                 f"a cell must have schema {SCHEMA}, got {text[:80]!r}; run it again with this"
                 " version."
             )
         parts = {"data": Data, "experts": Experts, "costs": Costs, "method": Method}
         return cls(
-            **{name: _part(kind, found[name]) for name, kind in parts.items()}, seed=found["seed"]
+            **{name: _part(kind, fields[name]) for name, kind in parts.items()}, seed=fields["seed"]
         )
 
 

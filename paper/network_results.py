@@ -91,13 +91,13 @@ def read_results(file: Path) -> list[NetworkResult]:
 
 
 def network_gap(ours: list[NetworkResult], other: list[NetworkResult]) -> Gap | None:
-    """Difference of one line between two methods over the seeds that both have."""
+    """Return the difference of one line between two methods over the seeds that both have."""
     matrix = _differences(ours, other)
     return None if matrix is None else gap_over_sets([matrix])
 
 
 def pooled_gap(results: list[NetworkResult], method: str, other: str) -> tuple[Gap, int] | None:
-    """Mean difference over all lines that both methods have, and their number.
+    """Return the mean difference over all lines that both methods have, and their number.
 
     Lines of one image set share test rows, so they are averaged row by row first.
     """

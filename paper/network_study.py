@@ -43,7 +43,7 @@ from mildroute.losses.rewards import (
     winner_targets,
 )
 from paper.config import ExperimentConfig
-from paper.data import Folders
+from paper.folders import Folders
 from paper.problems import Problem, problem_of
 from paper.tables import TABLES, Line
 

@@ -32,11 +32,13 @@ from mildroute.deep.models import Classifier, load_classifier
 from mildroute.deep.trainer import TextReader
 from mildroute.exceptions import ArgumentError
 from paper.config import Method
-from paper.data import Folders
-from paper.networks import RECIPES, classifier_of, method_of_network
+from paper.folders import Folders
+from paper.network_choice import material_of
+from paper.networks import RECIPES, classifier_of
+from paper.objectives import method_of_network
 from paper.problems import problem_of
 from paper.tables import cells_of
-from paper.train import Training, TrainingData, material_of, train_network
+from paper.train import Training, TrainingData, train_network
 
 QUICK = {"resnet18": 8, "deberta": 2}
 TOKENS, GIB = 256, 2**20
@@ -66,7 +68,7 @@ DEBERTA_V3_XSMALL = DebertaV2Config(**_SHAPE)
 
 
 def measure(quick: bool, steps: int) -> Iterator[Row]:
-    """Rows on both networks and on the answers that are not there."""
+    """Yield rows on both networks and on missing answers."""
     torch.set_num_threads(1)
     for network, table in (("resnet18", "1a"), ("deberta", "3a")):
         yield from step_rows(network, table, quick, steps)
@@ -145,10 +147,7 @@ def random_deberta() -> Classifier:
 
 
 def missing_answers() -> Row:
-    """Table 3 at the paper's size needs answers of its own models.
-
-    Whoever lacks them is told how to collect them.
-    """
+    """Check that the error on missing answers of the paper's models says how to collect them."""
     cell, *_ = cells_of(["3a"], profile="paper", seeds=1)
     try:
         problem_of(cell, Folders("", ""))

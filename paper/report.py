@@ -21,7 +21,7 @@ from paper.claims import (
 )
 from paper.network_results import NetworkResult, network_gap, read_results
 from paper.network_study import METHODS as NETWORK_METHODS
-from paper.run import Result, Store
+from paper.results import Result, Store
 from paper.summaries import LineFigures, figures_of, results_of
 from paper.tables import TABLES
 
@@ -86,7 +86,7 @@ def write_table(store: Store, path: Path, *, seeds: int = SEEDS) -> int:
 
 
 def lines_table(table: str, results: Mapping[str, Result], seeds: int = SEEDS) -> str:
-    """Losses and differences of the lines of a table, and what our default chose on each."""
+    """Write losses and differences of the lines of a table, and what our default chose on each."""
     figures = figures_of(TABLES[table], results, seeds)
     if not figures:
         return f"Not run: `python -m paper --table {table}`."
@@ -124,7 +124,7 @@ def chosen_kinds(results: Iterable[Result]) -> str:
 
 
 def network_table(networks: Sequence[NetworkResult]) -> str:
-    """Losses of tuned networks and their differences to TDEF, tuned alike and as published."""
+    """Write losses of tuned networks and their differences to TDEF, tuned and as published."""
     if not networks:
         return "Not run: `python -m paper.network_study`."
     others = [name for name in NETWORK_METHODS if name != "tdef"]

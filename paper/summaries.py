@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from mildroute.exceptions import ArgumentError
 from paper.config import ExperimentConfig, Method
-from paper.run import Result
+from paper.results import Result
 from paper.tables import (
     MASS_METHODS,
     Line,
@@ -144,7 +144,7 @@ def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
 
 
 def gap_over_sets(matrices: Sequence[NDArray[np.float64]]) -> Gap:
-    """Mean of the differences of several data sets, whose rows are independent samples.
+    """Return the mean of the differences of several data sets, whose rows are independent samples.
 
     Lines of one data set share their rows: average them before, so that their likeness counts.
 
@@ -186,12 +186,12 @@ def tally_of(gaps: Sequence[Gap]) -> Tally:
 
 
 def _squared_error(values: NDArray[np.float64]) -> float:
-    """Squared standard error of the mean of values, shape (n,)."""
+    """Return the squared standard error of the mean of values, shape (n,)."""
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
 def _gap(value: float, errors: NDArray[np.float64], degrees: NDArray[np.intp]) -> Gap:
-    """Interval by Student's t with the degrees of freedom of Welch and Satterthwaite."""
+    """Return the interval by Student's t with the degrees of freedom of Welch and Satterthwaite."""
     total = float(errors.sum())
     if total == 0:
         return Gap(value, value, value)
@@ -200,15 +200,12 @@ def _gap(value: float, errors: NDArray[np.float64], degrees: NDArray[np.intp]) -
     return Gap(value, value - half, value + half)
 
 
-# From stored results to the figures of a table.
-
-
 BASELINE = "tdef"
 
 
 @dataclass(frozen=True)
 class LineFigures:
-    """What was found on one line of a table.
+    """The figures of one line of a table.
 
     Args:
         line: The line.
@@ -266,7 +263,7 @@ def results_of(
 
 
 def figures_of(table: PaperTable, results: Mapping[str, Result], seeds: int) -> list[LineFigures]:
-    """Figures of the lines of a table on which TDEF has results.
+    """Return the figures of the lines of a table on which TDEF has results.
 
     Args:
         table: The table.

@@ -1,4 +1,4 @@
-"""Which cells make each table of the paper, at its own size and at one for two cores."""
+"""The cells of each table of the paper, at its own size and at one for two cores."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Line:
     Args:
         row: Its name.
         data: The inputs.
-        experts: Who can be chosen.
-        costs: What a choice costs.
+        experts: The experts to choose from.
+        costs: The costs of a choice.
         printed: Name of the paper's row to stand beside it.
         in_paper: Whether the paper has this very problem; if not, only the profile ``"cpu"`` runs
             it.
@@ -107,11 +107,11 @@ class Line:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table: its lines, the methods that meet on each, and what it is about.
+    """A table: its lines, its subject, and the methods that are compared.
 
     Args:
         name: As in the paper where it has a number.
-        title: What it is about.
+        title: Its subject.
         lines: Its rows.
         methods: Names of the methods.
         clean: Name of the table with the same lines without noise, or empty.

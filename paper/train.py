@@ -1,7 +1,4 @@
-"""One training of a network, by the trainer of :mod:`mildroute.deep`.
-
-Its scores are computed once and kept.
-"""
+"""One training of a network by the trainer of :mod:`mildroute.deep`; its scores are cached."""
 
 from __future__ import annotations
 
@@ -13,22 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.deep.config import DeferralConfig
-from mildroute.deep.router import fit_temperature
-from mildroute.deep.selection import Objective, objectives_of, select
-from mildroute.routers._decision import argmax_last, break_ties, log_posterior, scaled_rewards
 from mildroute.routers.training_rows import Matrix
-from paper.config import ExperimentConfig
-from paper.data import Folders, kept, raw_inputs
-from paper.networks import (
-    NetworkMethod,
-    TrainingObjective,
-    classifier_of,
-    lesson_of,
-    method_of_network,
-    recipe_of,
-)
-from paper.problems import Problem
+from paper.folders import Folders, cached_array
+from paper.networks import classifier_of, recipe_of
+from paper.objectives import TrainingObjective, target_for
 
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
@@ -36,16 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Training",
     "TrainingData",
-    "choose_by_network",
-    "material_of",
     "network_scores",
     "scores_of",
     "train_network",
 ]
-
-
-# One training of a network, by the trainer of :mod:`mildroute.deep`; its scores are computed once
-# and kept.
 
 
 # Rows that are read and scored at once.
@@ -55,11 +34,11 @@ _DETERMINING = ("accelerate", "torch", "transformers")
 
 @dataclass(frozen=True)
 class Training:
-    """Which network is trained, what for, and from which seed.
+    """A network, its objective and its seed.
 
     Args:
         network: Name of the network.
-        aim: What it is trained for.
+        aim: The training objective.
         seed: Seed of its weights and of the order of the rows.
         steps: End after so many steps; 0 for all epochs of the recipe.
 
@@ -76,13 +55,13 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a network learns from and is asked about.
+    """The training and test inputs of a network.
 
     Args:
         inputs: Raw inputs of n training rows: bytes of images, or texts.
         costs: Shape (n, p).
-        held_out: Which of the n rows teach nothing, shape (h,); they choose between states, margins
-            and temperatures.
+        held_out: Indices of rows that are not trained on, shape (h,); they choose between states,
+            margins and temperatures.
         test_inputs: Raw inputs of m test rows.
 
     Example:
@@ -97,19 +76,19 @@ class TrainingData:
 
     @property
     def train(self) -> NDArray[np.intp]:
-        """Rows that teach."""
+        """Return the indices of the rows to train on."""
         return np.setdiff1d(np.arange(len(self.costs)), self.held_out)
 
 
 def network_scores(
     training: Training, material: TrainingData, folders: Folders
 ) -> tuple[Matrix, Matrix]:
-    """Scores of a trained network, computed once and kept.
+    """Return the scores of a trained network, computed once and cached.
 
     Args:
-        training: Which network, and what for.
-        material: What it learns from and is asked about.
-        folders: Whose cache to use.
+        training: The network and its objective.
+        material: Its training and test inputs.
+        folders: Folders whose cache is used.
 
     Returns:
         Scores of the held-out rows, shape (h, p), and of the test rows, shape (m, p).
@@ -118,24 +97,24 @@ def network_scores(
         >>> network_scores.__name__  # needs images or texts, see the tests
         'network_scores'
     """
-    found = kept(
+    scores = cached_array(
         folders,
         f"network-{_digest(training, material)}",
         partial(_trained_and_scored, training, material),
     )
-    return found[: len(material.held_out)], found[len(material.held_out) :]
+    return scores[: len(material.held_out)], scores[len(material.held_out) :]
 
 
 def train_network(classifier: Classifier, training: Training, material: TrainingData) -> float:
     """Train a network in place, as its recipe says.
 
     Args:
-        classifier: The network and what it reads.
-        training: How, what for, and how far.
-        material: What it learns from.
+        classifier: The network and its reader.
+        training: The objective, the seed and the number of steps.
+        material: Its training inputs.
 
     Returns:
-        Epochs behind the state that is kept.
+        Number of epochs behind the returned state.
 
     Example:
         >>> train_network.__name__  # needs images or texts, see the tests
@@ -143,7 +122,7 @@ def train_network(classifier: Classifier, training: Training, material: Training
     """
     from mildroute.deep.fine_tune import FineTuneConfig, FineTuneData, fine_tune
 
-    recipe, lesson = recipe_of(training.network), lesson_of(training.aim, material.costs)
+    recipe, lesson = recipe_of(training.network), target_for(training.aim, material.costs)
     plan = FineTuneConfig(
         epochs=recipe.epochs,
         learning_rate=recipe.learning_rate,
@@ -165,10 +144,10 @@ def train_network(classifier: Classifier, training: Training, material: Training
 
 
 def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
-    """Scores of a network, on a graphics processor where there is one.
+    """Return the scores of a network, computed on a GPU if there is one.
 
     Args:
-        classifier: The network and what it reads.
+        classifier: The network and its reader.
         inputs: Raw inputs of n rows.
 
     Returns:
@@ -180,7 +159,7 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
     """
     from mildroute.deep.fine_tune import scores_of_rows
 
-    # Read as they are scored: thousands of prepared images at once would fill the memory.
+    # Inputs are read in chunks: thousands of prepared images at once would fill the memory.
     chunks = (
         np.arange(start, min(start + _SCORED, len(inputs)))
         for start in range(0, len(inputs), _SCORED)
@@ -227,143 +206,10 @@ def _digest(training: Training, material: TrainingData) -> str:
     digest = hashlib.sha256(f"{training} {recipe} {versions}".encode())
     if training.aim.margins != "equal":
         # The name of margins says less than their values.
-        digest.update(repr(lesson_of(training.aim, material.costs).deferral.margins).encode())
+        digest.update(repr(target_for(training.aim, material.costs).deferral.margins).encode())
     for array in (material.costs, material.held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
     for row in (*material.inputs, *material.test_inputs):
         content = row.encode() if isinstance(row, str) else row
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()[:32]
-
-
-# From a cell whose method names a network to choices: train what the method asks for, take the
-# best, decide.
-
-
-# Share of the training rows that teaches no method, whether the method asks them anything or not:
-# all learn from the same rows.
-_HELD_OUT = 0.1
-
-
-def choose_by_network(
-    cell: ExperimentConfig, problem: Problem, folders: Folders
-) -> tuple[NDArray[np.intp], str]:
-    """Train the network of a cell on raw inputs and choose an expert for each test row.
-
-    Args:
-        cell: The experiment; its method names a network.
-        problem: Its arrays.
-        folders: Where data and cache lie.
-
-    Returns:
-        Chosen expert of each test row, shape (m,), and a note on what was taken.
-
-    Example:
-        >>> choose_by_network.__name__  # needs images or texts, see the tests
-        'choose_by_network'
-    """
-    recipe, method = recipe_of(cell.method.network), method_of_network(cell.method.name)
-    material = material_of(cell, problem, folders)
-    if method.selected:
-        return _choose_as_deep_router(cell, method, material, folders)
-    heads = [_head(cell, method, aim, material, folders) for aim in method.aims(recipe.offsets)]
-    # The first of equals: the smallest offset.
-    best = min(heads, key=lambda head: head.paid)
-    return best.choice, best.note
-
-
-def material_of(cell: ExperimentConfig, problem: Problem, folders: Folders) -> TrainingData:
-    """Raw inputs and costs of a cell, with the rows that are held out.
-
-    Args:
-        cell: The experiment.
-        problem: Its arrays.
-        folders: Where the data lies.
-
-    Returns:
-        What a network learns from and is asked about.
-
-    Example:
-        >>> material_of.__name__  # needs images or texts, see the tests
-        'material_of'
-    """
-    from mildroute.deep.fine_tune import held_out_rows
-
-    inputs, test_inputs = (
-        raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows)
-    )
-    return TrainingData(
-        inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs
-    )
-
-
-def _choose_as_deep_router(
-    cell: ExperimentConfig, method: NetworkMethod, material: TrainingData, folders: Folders
-) -> tuple[NDArray[np.intp], str]:
-    """Reward and size of the margins by the selection that is the default of ``DeepRouter``."""
-
-    def train(objective: Objective) -> tuple[Matrix, NDArray[np.intp]]:
-        aim = replace(method.aim, reward=objective.reward, scale=objective.margin or 1.0)
-        held_out, test = network_scores(
-            Training(cell.method.network, aim, cell.seed), material, folders
-        )
-        # Margins are equal, so the largest posterior is the largest score.
-        return held_out, argmax_last(test)
-
-    found = select(objectives_of(material.costs), train, material.costs[material.held_out])
-    return (
-        found.trained,
-        f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs; {found.reason}",
-    )
-
-
-@dataclass(frozen=True)
-class _Head:
-    """One trained network with its decision.
-
-    What it paid on held-out rows and what it chooses on test rows.
-    """
-
-    paid: float
-    choice: NDArray[np.intp]
-    note: str
-
-
-def _head(
-    cell: ExperimentConfig,
-    method: NetworkMethod,
-    aim: TrainingObjective,
-    material: TrainingData,
-    folders: Folders,
-) -> _Head:
-    held_out, test = network_scores(
-        Training(cell.method.network, aim, cell.seed), material, folders
-    )
-    deferral, costs = lesson_of(aim, material.costs).deferral, material.costs[material.held_out]
-    temperature = (
-        _temperature(held_out, costs, deferral) if method.calibrated and len(costs) else 1.0
-    )
-    choices = [
-        _choice(scores / temperature, np.asarray(deferral.margins), method.decision)
-        for scores in (held_out, test)
-    ]
-    words = [
-        f"offset {aim.offset:g}" if method.tuned else "",
-        f"temperature {temperature:.3g}" if method.calibrated else "",
-    ]
-    note = "; ".join(
-        filter(
-            None, [f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs", *words]
-        )
-    )
-    return _Head(float(costs[np.arange(len(costs)), choices[0]].sum()), choices[1], note)
-
-
-def _temperature(scores: Matrix, costs: Matrix, deferral: DeferralConfig) -> float:
-    return fit_temperature(scores, scaled_rewards(costs, deferral.reward, None), deferral)
-
-
-def _choice(scores: Matrix, margins: NDArray[np.float64], decision: str) -> NDArray[np.intp]:
-    return argmax_last(
-        scores if decision == "argmax" else break_ties(log_posterior(scores, margins), scores)
-    )

@@ -24,7 +24,8 @@ from benchmarks.rows import Row, at_least, at_most, main, reported
 from paper.claims import IMAGE_TABLES
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from paper.report import write_table
-from paper.run import Store, run_cells
+from paper.results import Store
+from paper.run import run_cells
 from paper.summaries import LineFigures, figures_of, tally_of
 from paper.tables import TABLES, cells_of
 
@@ -34,7 +35,7 @@ SEEDS, RANDOM_CELLS, QUICK_CELLS, NETWORK_ROWS = 5, 20, 2, 200
 
 
 def measure(quick: bool, store: Path) -> Iterator[Row]:
-    """Rows on the store, and on runs of random cells in one process and in two."""
+    """Yield rows on the store, and on runs of random cells in one process and in two."""
     cells = cells_of(list(TABLES), seeds=SEEDS)
     results = Store(store).read({cell.key for cell in cells})
     yield at_least(
@@ -62,7 +63,7 @@ def measure(quick: bool, store: Path) -> Iterator[Row]:
 
 
 def ledger_rows(store: Store) -> Iterator[Row]:
-    """Whether the stored table is the one of the store."""
+    """Check that the stored table is the one of the store."""
     with tempfile.TemporaryDirectory() as scratch:
         again = Path(scratch) / "table.md"
         write_table(store, again, seeds=SEEDS)
@@ -72,7 +73,7 @@ def ledger_rows(store: Store) -> Iterator[Row]:
 
 
 def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
-    """Share of a table's lines on which each method beats TDEF."""
+    """Report the share of a table's lines on which each method beats TDEF."""
     for method in SHOWN:
         gaps = [line.gaps[method] for line in lines if method in line.gaps]
         if gaps:
@@ -101,7 +102,7 @@ def process_rows(count: int, networks: int) -> Iterator[Row]:
 
 
 def random_cells(count: int) -> list[ExperimentConfig]:
-    """Cells on made-up data, of any method, experts, costs and seed."""
+    """Return cells on made-up data, of any method, experts, costs and seed."""
     random = np.random.default_rng(0)
     methods = sorted({method for table in TABLES.values() for method in table.methods})
     coverages = ((0.7, 0.2, 0.1), (0.5, 0.2, 0.2, 0.1), (0.9, 0.1))

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from paper.claims import IMAGE_TABLES, network_file, read_store
 from paper.network_results import NetworkResult, network_gap, read_results
-from paper.run import Store
+from paper.results import Store
 from paper.summaries import Gap, LineFigures, figures_of
 from paper.tables import TABLES
 

@@ -7,7 +7,7 @@ import numpy as np
 from paper.config import ExperimentConfig, Method
 from paper.network_results import NetworkResult
 from paper.network_study import StudyCell
-from paper.run import Result
+from paper.results import Result
 from paper.tables import Line
 from paper.tests.toys import made_up
 

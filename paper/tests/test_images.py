@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paper import data
+from paper import image_vectors
 from paper.config import Data
-from paper.data import Folders, frozen_vectors, labeled_of, main_directions
+from paper.data import labeled_of
+from paper.folders import Folders
+from paper.image_vectors import frozen_vectors, main_directions
 from paper.tests.toys import encoded
 
 
@@ -54,14 +56,16 @@ def test_vectors_that_a_killed_run_has_written_are_not_computed_again(
         computed.extend(images)
         return np.array([list(image) for image in images], dtype=np.float16)
 
-    monkeypatch.setattr(data, "_PART", 2)
-    monkeypatch.setattr(data, "image_vectors", vectors)
+    monkeypatch.setattr(image_vectors, "_PART", 2)
+    monkeypatch.setattr(image_vectors, "image_vectors", vectors)
     folders, file = Folders("", str(tmp_path / "cache")), tmp_path / "images"
     file.write_bytes(b"")
     with pytest.raises(KeyboardInterrupt):
         frozen_vectors(folders, file, [b"a", b"b", b"c"])
     monkeypatch.setattr(
-        data, "image_vectors", lambda images: np.full((len(images), 1), 7, dtype=np.float16)
+        image_vectors,
+        "image_vectors",
+        lambda images: np.full((len(images), 1), 7, dtype=np.float16),
     )
     again = frozen_vectors(folders, file, [b"a", b"b", b"c"])
     assert again.tolist() == [[97], [98], [7]]

@@ -15,13 +15,8 @@ from mildroute.exceptions import ArgumentError
 from mildroute.losses.functional import cross_entropy, ldam_loss, tdef_loss, weighted_cross_entropy
 from mildroute.losses.rewards import complement_rewards
 from mildroute.routers.surrogate import PaperMILDRouter
-from paper.networks import (
-    NETWORK_METHODS,
-    TrainingObjective,
-    lesson_of,
-    method_of_network,
-)
-from paper.problems import METHODS
+from paper.objectives import NETWORK_METHODS, TrainingObjective, method_of_network, target_for
+from paper.routers import METHODS
 
 RANDOM = np.random.default_rng(0)
 COSTS = RANDOM.choice([0.0, 0.3, 1.0, 1.5], size=(40, 3))
@@ -31,7 +26,7 @@ SCORES = torch.from_numpy(RANDOM.normal(size=(40, 3)))
 
 
 def loss_for(aim: TrainingObjective) -> float:
-    lesson = lesson_of(aim, COSTS)
+    lesson = target_for(aim, COSTS)
     return float(batch_loss(SCORES, torch.from_numpy(lesson.costs), lesson.deferral))
 
 
@@ -73,7 +68,7 @@ def test_weighted_cross_entropy_is_that_of_the_core_up_to_a_factor() -> None:
 
 
 def test_ldam_has_a_trainer_of_its_own() -> None:
-    trainer: Any = lesson_of(TrainingObjective("ldam"), COSTS).trainer
+    trainer: Any = target_for(TrainingObjective("ldam"), COSTS).trainer
     assert trainer is not None
     found = trainer.compute_loss(
         SimpleNamespace(),
@@ -90,19 +85,19 @@ def test_ldam_has_a_trainer_of_its_own() -> None:
 @pytest.mark.parametrize("margins", ["theory", "winner_counts"])
 def test_margins_are_those_of_untuned_mild(margins: Any, offset: float) -> None:
     router = PaperMILDRouter(alpha=1.0, margins=margins).fit(RANDOM.normal(size=(40, 2)), COSTS)
-    assert lesson_of(
+    assert target_for(
         TrainingObjective("sum", margins, offset), COSTS
     ).deferral.margins == pytest.approx(router.margins_ + offset)
 
 
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
 def test_equal_margins_have_the_size_that_was_asked_for(reward: str) -> None:
-    assert lesson_of(TrainingObjective(reward, scale=5.0), COSTS).deferral.margins == (
+    assert target_for(TrainingObjective(reward, scale=5.0), COSTS).deferral.margins == (
         5.0,
         5.0,
         5.0,
     )
-    assert lesson_of(TrainingObjective(reward), COSTS).deferral.margins == (1.0, 1.0, 1.0)
+    assert target_for(TrainingObjective(reward), COSTS).deferral.margins == (1.0, 1.0, 1.0)
 
 
 def test_our_default_is_that_of_the_deep_router() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mildroute.losses import MILDLoss, TDEFLoss
 from paper import network_study
-from paper.data import Folders
+from paper.folders import Folders
 from paper.network_results import collect_cells, restore_cells
 from paper.network_study import (
     METHODS,

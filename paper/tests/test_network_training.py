@@ -13,18 +13,13 @@ from mildroute._optional import own_randomness
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
 from paper import train as network_training
-from paper.data import Folders
-from paper.networks import RECIPES, TrainingObjective, TrainingRecipe, classifier_of
+from paper.folders import Folders
+from paper.network_choice import material_of
+from paper.networks import RECIPES, TrainingRecipe, classifier_of
+from paper.objectives import TrainingObjective
 from paper.problems import problem_of
 from paper.tests.toys import network_cell, write_images
-from paper.train import (
-    Training,
-    TrainingData,
-    material_of,
-    network_scores,
-    scores_of,
-    train_network,
-)
+from paper.train import Training, TrainingData, network_scores, scores_of, train_network
 
 GAP = Training("resnet-small", TrainingObjective("gap"))
 

@@ -12,15 +12,9 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
-from paper.data import (
-    Folders,
-    Pool,
-    kept,
-    labeled_of,
-    owner_of_class,
-    real_predictions,
-    synthetic_predictions,
-)
+from paper.data import labeled_of
+from paper.experts import Pool, owner_of_class, real_predictions, synthetic_predictions
+from paper.folders import Folders, cached_array
 from paper.problems import FOLDS, noisy, problem_of
 from paper.tests.toys import toy_cell
 
@@ -163,6 +157,6 @@ def test_the_cache_makes_once_and_leaves_no_half_files(tmp_path: Path) -> None:
     calls = []
     folders = Folders("", str(tmp_path))
     for _ in range(2):
-        kept(folders, "name", lambda: calls.append(1) or np.arange(3))  # type: ignore[func-returns-value]
+        cached_array(folders, "name", lambda: calls.append(1) or np.arange(3))  # type: ignore[func-returns-value]
     assert len(calls) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["name.npy"]

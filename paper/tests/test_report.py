@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from paper.report import lines_table, network_table, write_table
-from paper.run import Store
+from paper.results import Store
 from paper.tables import TABLES
 from paper.tests.results import network, results_on
 

@@ -14,9 +14,11 @@ from threadpoolctl import threadpool_limits
 from mildroute.exceptions import ArgumentError
 from paper import run
 from paper.config import Data, ExperimentConfig, Experts, Method
-from paper.data import Folders
-from paper.problems import METHODS, problem_of, router_of
-from paper.run import Result, Store, expected_seconds, missing_cells, run_cell, run_cells
+from paper.folders import Folders
+from paper.problems import problem_of
+from paper.results import Result, Store
+from paper.routers import METHODS, router_of
+from paper.run import expected_seconds, missing_cells, run_cell, run_cells
 from paper.tests.toys import made_up, toy_cell, toy_cells
 
 

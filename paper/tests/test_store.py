@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from paper.run import Store
+from paper.results import Store
 from paper.tests.toys import made_up, toy_cell
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from paper.networks import RECIPES
-from paper.problems import METHODS
+from paper.routers import METHODS
 from paper.tables import PROFILES, TABLES, cells_of, printed_figures
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from mildroute.encoders.image import load_pillow
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
-from paper.run import Result
+from paper.results import Result
 
 METHODS = ("tdef", "mild", "mild-consistent", "ce")
 
