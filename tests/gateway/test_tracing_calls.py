@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mildroute.gateway.upstream.client import UpstreamClient
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -15,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from mildroute.experts.config import ExpertSpec
 from mildroute.gateway.config import FailoverConfig, GatewayConfig
 from mildroute.gateway.observability.tracing import Tracing
+from mildroute.gateway.upstream.openai import OpenAIUpstream
 from tests.experts.hostile_server import HostileServer, says, status
 from tests.gateway.running import Running, running, until
 from tests.gateway.streams import DONE, endless, event, streams, usage
@@ -125,5 +125,5 @@ def test_streams_that_are_cut_are_counted_with_the_one_that_cut_them(
     ],
 )
 def test_providers_have_the_conventional_names(url: str, provider: str) -> None:
-    client = UpstreamClient(ExpertSpec("a", "openai", {"base_url": url, "model": "m"}))
+    client = OpenAIUpstream(ExpertSpec("a", "openai", {"base_url": url, "model": "m"}))
     assert client.target("chat").provider == provider
