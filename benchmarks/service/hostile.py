@@ -42,7 +42,6 @@ PATIENCE = 1.5
 LIMIT = 15.0
 SETTINGS = f"""
 limits:
-  header_timeout: {PATIENCE}
   body_timeout: {PATIENCE}
   max_body_mb: 1
   max_in_flight: 256

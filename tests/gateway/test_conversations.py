@@ -94,10 +94,6 @@ def test_clients_and_borders_between_parts_make_a_difference() -> None:
     assert all(len(digest) == 32 for digest in digests)
 
 
-def test_half_a_letter_has_a_digest_too() -> None:
-    assert conversation_digest(["\ud800"]) != conversation_digest(["\udfff"])
-
-
 def test_of_a_picture_its_length_and_three_places_tell_it_from_others() -> None:
     picture = "A" * 100_000
     others = [
