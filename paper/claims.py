@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.network_results import NetworkResult, network_gap, pooled_gap, read_results
+from paper.network_results import NetworkResult, network_gap, pooled_gap, read_results, widest
 from paper.network_study import StudyCell
 from paper.results import Result, Store
 from paper.summaries import Gap, Tally, gap_between, gap_over_sets, results_of, tally_of
@@ -192,6 +192,7 @@ def coverage_of(networks: Sequence[NetworkResult]) -> str:
     """Say in a sentence or two which cells the rows on networks rest on."""
     if not networks:
         return "No network was run."
+    networks = widest(list(networks))
     pairs = _pairs(networks)
     seeds = Counter(Counter((cell.table, cell.row) for cell, _ in pairs).values())
     words = " and ".join(
@@ -295,7 +296,9 @@ def _network_claim(
             *([each for each in here if each.cell.method == name] for name in (method, other))
         )
         gaps += [] if gap is None else [gap]
-    at_edge = any(each.edges for each in networks if each.cell.method in (method, other))
+    at_edge = any(
+        each.edges for each in widest(list(networks)) if each.cell.method in (method, other)
+    )
     return Claim(claim, reading, pooled[0], tuple(gaps), at_edge)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "pooled_gap",
     "read_results",
     "restore_cells",
+    "widest",
 ]
 
 _COMMAND = "python -m paper.network_study --store FOLDER --collect FILE"
@@ -60,20 +61,35 @@ class NetworkResult:
 
 
 def collect_cells(folder: Path, file: Path) -> int:
-    """Write all cells of a folder to one Parquet file, sorted by name; return their number."""
+    """Write all cells of a folder to one Parquet file, sorted by name; return their number.
+
+    Cells of other grids that the file holds already stay in it.
+    """
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     for row in rows:
         for name in ("cell", "settings", "trials"):
             row[name] = json.dumps(row[name], sort_keys=True)
+    if file.is_file():
+        new = {_grid_of(row) for row in rows}
+        rows += [row for row in pq.read_table(file).to_pylist() if _grid_of(row) not in new]
+    rows.sort(key=_grid_of)
     table = pa.Table.from_pylist(rows).replace_schema_metadata({"command": _COMMAND})
     pq.write_table(table, file, compression="zstd", use_dictionary=True)
     return len(rows)
 
 
+def _grid_of(row: dict[str, Any]) -> tuple[str, int]:
+    """Return the name of a row's cell and the number of its trials."""
+    return StudyCell(**json.loads(row["cell"])).name, len(json.loads(row["trials"]))
+
+
 def restore_cells(file: Path, folder: Path) -> int:
-    """Write a file of its own for each cell that a folder lacks; return their number."""
+    """Write a file of its own for each cell that a folder lacks; return their number.
+
+    Of several grids of a cell the largest is taken.
+    """
     restored = 0
-    for row in pq.read_table(file).to_pylist():
+    for row in sorted(pq.read_table(file).to_pylist(), key=_grid_of, reverse=True):
         for name in ("cell", "settings", "trials"):
             row[name] = json.loads(row[name])
         path = folder / f"{StudyCell(**row['cell']).name}.json"
@@ -88,6 +104,15 @@ def read_results(file: Path) -> list[NetworkResult]:
     if not file.is_file():
         return []
     return [_result(row) for row in pq.read_table(file).to_pylist()]
+
+
+def widest(results: list[NetworkResult]) -> list[NetworkResult]:
+    """Keep the result of the largest grid of each cell."""
+    best: dict[StudyCell, NetworkResult] = {}
+    for each in results:
+        if each.cell not in best or each.trials > best[each.cell].trials:
+            best[each.cell] = each
+    return list(best.values())
 
 
 def network_gap(ours: list[NetworkResult], other: list[NetworkResult]) -> Gap | None:
@@ -123,14 +148,16 @@ def _differences(
 ) -> NDArray[np.float64] | None:
     """Return paired differences, shape (seeds, rows).
 
-    Only cells that were chosen from equally many networks are compared.
+    Only cells that were chosen from equally many networks are compared, on the largest grid that
+    both methods have.
     """
     others = {(each.cell.seed, each.trials): each for each in other}
-    rows = [
-        each.paid - others[each.cell.seed, each.trials].paid
-        for each in sorted(ours, key=lambda each: each.cell.seed)
+    pairs = {
+        each.cell.seed: each.paid - others[each.cell.seed, each.trials].paid
+        for each in sorted(ours, key=lambda each: each.trials)
         if (each.cell.seed, each.trials) in others
-    ]
+    }
+    rows = [pairs[seed] for seed in sorted(pairs)]
     return np.stack(rows) if rows else None
 
 

@@ -19,7 +19,7 @@ from paper.claims import (
     read_store,
     table_of,
 )
-from paper.network_results import NetworkResult, network_gap, read_results
+from paper.network_results import NetworkResult, network_gap, read_results, widest
 from paper.network_study import METHODS as NETWORK_METHODS
 from paper.results import Result, Store
 from paper.summaries import LineFigures, figures_of, results_of
@@ -146,7 +146,7 @@ def network_table(networks: Sequence[NetworkResult]) -> str:
             ]
             for name in NETWORK_METHODS
         }
-        tdef = by_method["tdef"]
+        tdef = widest(by_method["tdef"])
         if not tdef:
             continue
         published = np.mean([each.published_paid.mean() for each in tdef])
@@ -156,15 +156,15 @@ def network_table(networks: Sequence[NetworkResult]) -> str:
                 str(len(tdef)),
                 f"{published:.4f}",
                 f"{np.mean([each.loss for each in tdef]):.4f}",
-                *(gap_words(network_gap(by_method[name], tdef)) for name in others),
-                gap_words(published_gap([*by_method["mild"], *tdef], "mild").gap),
+                *(gap_words(network_gap(by_method[name], by_method["tdef"])) for name in others),
+                gap_words(published_gap([*by_method["mild"], *by_method["tdef"]], "mild").gap),
             ]
         )
     words = "; ".join(f"{name}: {what}" for name, what in NETWORK_METHODS.items())
     note = (
         f"Methods ({words}). As published: margins of 1, weight decay 0.001. Tuned: mean of the"
-        " margins and weight decay by 1,500 held-out rows, 30 trials for each method. How often"
-        f" the choice lies at an edge of the grid: {_edge_words(networks)}."
+        " margins and weight decay by 1,500 held-out rows, as many trials for each method."
+        f" Choices at an edge of the grid: {_edge_words(networks)}."
     )
     return f"{note}\n\n{markdown(head, rows)}"
 
@@ -172,7 +172,7 @@ def network_table(networks: Sequence[NetworkResult]) -> str:
 def _edge_words(networks: Sequence[NetworkResult]) -> str:
     words = []
     for name in NETWORK_METHODS:
-        cells = [each for each in networks if each.cell.method == name]
+        cells = [each for each in widest(list(networks)) if each.cell.method == name]
         if cells:
             edges = Counter(edge for each in cells for edge in each.edges)
             told = ", ".join(f"{edge} {count}" for edge, count in sorted(edges.items()))

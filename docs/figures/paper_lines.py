@@ -14,7 +14,7 @@ from drawing import BLUE, GOLD, GREEN, GREY, OURS, ROOT, canvas, save
 sys.path.insert(0, str(ROOT))
 
 from paper.claims import IMAGE_TABLES, network_file, read_store
-from paper.network_results import NetworkResult, network_gap, read_results
+from paper.network_results import NetworkResult, network_gap, read_results, widest
 from paper.results import Store
 from paper.summaries import Gap, LineFigures, figures_of
 from paper.tables import TABLES
@@ -121,7 +121,7 @@ def main() -> None:
         (name, each) for name in IMAGE_TABLES for each in figures_of(TABLES[name], results, SEEDS)
     ]
     draw_forest(lines, networks)
-    draw_shares(lines, networks)
+    draw_shares(lines, widest(networks))
 
 
 if __name__ == "__main__":

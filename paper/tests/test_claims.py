@@ -18,7 +18,7 @@ from paper.claims import (
     table_of,
     write_page,
 )
-from paper.network_results import pooled_gap
+from paper.network_results import pooled_gap, widest
 from paper.summaries import Gap, gap_over_sets, tally_of
 from paper.tables import TABLES
 from paper.tests.results import network, results_on
@@ -55,6 +55,9 @@ def test_networks_are_paired_by_seed_row_and_number_of_networks() -> None:
     assert pooled_gap(results, "ce", "tdef") is None
     narrow = network("I cifar10", "mild", 1, [0.0, 0.0, 0.0, 0.0], trials=30)
     assert pooled_gap([*results, narrow], "mild", "tdef") == found
+    both = [network("I cifar10", name, 0, [1.0] * 4, trials=30) for name in ("tdef", "mild")]
+    assert pooled_gap([*results, *both], "mild", "tdef") == found
+    assert set(widest([*both, *results])) == set(results)
 
 
 def test_tuned_networks_are_compared_with_tdef_as_published() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ def test_lines_without_results_come_first_and_then_the_edges_of_narrower_grids(
 
 
 def test_cells_of_a_file_come_back_as_they_were(tmp_path: Path) -> None:
-    outcome = {
+    outcome: dict[str, Any] = {
         "cell": asdict(StudyCell("1a", "I cifar10", 0, "mild")),
         "settings": {"hidden": 64},
         "trials": [{"scale": 1.0, "weight_decay": 1e-3}],
@@ -169,6 +170,12 @@ def test_cells_of_a_file_come_back_as_they_were(tmp_path: Path) -> None:
     assert restore_cells(tmp_path / "all.parquet", tmp_path) == 0
     assert restore_cells(tmp_path / "all.parquet", tmp_path / "again") == 1
     assert json.loads((tmp_path / "again" / name).read_text()) == outcome
+    # The same cell with a larger grid stands beside it, and is the one that comes back.
+    wider = {**outcome, "trials": [*outcome["trials"], {"scale": 5.0, "weight_decay": 1e-3}]}
+    (tmp_path / name).write_text(json.dumps(wider), encoding="utf-8")
+    assert collect_cells(tmp_path, tmp_path / "all.parquet") == 2
+    assert restore_cells(tmp_path / "all.parquet", tmp_path / "third") == 1
+    assert json.loads((tmp_path / "third" / name).read_text()) == wider
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
