@@ -139,7 +139,8 @@ class Predictor:
             predictions = [self.predict_row(row, self.own, "") for row in rows]
             if self.looks:
                 self._try_looks(predictions[0].row)
-                self.without_looks.predict_row(predictions[0].row, self.own, "")
+                plain = self.without_looks
+                plain.predict_row(predictions[0].row, plain.own, "")
         except Exception as error:
             self.close()
             raise ArtifactError(
