@@ -123,7 +123,7 @@ def draw(*, dark: bool) -> None:
             axes.text(center, middle - 2.6, purpose, ha="center", color=hue[GREY], fontsize=9.5)
     axes.text(55, 60, "graded answers, eval logs", ha="center", color=ink, fontsize=11)
     middle = (LEFT + RIGHT) / 2
-    for (top, label) in ((48, "artifact"), (33, "Decision"), (18, "log and feedback")):
+    for top, label in ((48, "artifact"), (33, "Decision"), (18, "log and feedback")):
         arrow(axes, (middle, top - 0.3), (middle, top - 4.7), hue[GREY])
         axes.text(middle + 1.2, top - 3.2, label, color=hue[GREY], fontsize=10)
     arrow(axes, (middle, 59.5), (middle, 58.3), hue[GREY])
