@@ -168,7 +168,7 @@ def test_embeddings_are_served_and_responses_go_elsewhere(
     refused = found.http.post("/v1/responses", json=body)
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "no_expert"
-    assert "small: path" in refused.json()["error"]["message"]
+    assert "small: does not serve this API" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
