@@ -66,7 +66,7 @@ OTHER = "sha256:" + "1" * 64
         (None, "a", {"team": "x"}, "a.team is no setting"),
         (f"a: {{hash: '{HASH}'}}\n", "a", {}, "already has a client 'a'"),
         ("a: {hash: 7}\n", "b", {}, r"keys\.yaml:1: a\.hash"),
-        (f"{{a: {{hash: '{HASH}'}}}}\n", "b", {}, "nothing can be changed"),
+        (f"{{a: {{hash: '{HASH}'}}}}\n", "b", {}, "keys.yaml cannot be changed"),
     ],
 )
 def test_a_refusal_leaves_everything_as_it_was(

@@ -517,7 +517,7 @@ def test_headers_come_once(folder: Path, tmp_path: Path) -> None:
                 "/v1/chat/completions", json=body, headers=[(name, value) for value in values]
             )
             assert answer.status_code == 400
-            assert f"{name} must come once" in answer.json()["error"]["message"]
+            assert f"{name} must be sent only once" in answer.json()["error"]["message"]
 
 
 def test_space_around_a_header_is_no_part_of_it() -> None:

@@ -460,7 +460,7 @@ def test_what_could_not_work_is_refused_at_the_start(tmp_path: Path) -> None:
     for judge in ("exact", "choice", "numeric", "label", "pairwise"):
         settings = {"expert": "referee"} if judge == "pairwise" else {}
         found = refused(tmp_path, sampling={"judge": judge, "judge_settings": settings})
-        assert "by the request alone" in found
+        assert "from the request alone" in found
         assert "the query has no reference" in found or "reference" in found
     assert "must ask an expert" in refused(
         tmp_path, sampling={"judge_settings": {"expert": "nobody"}}
@@ -470,7 +470,7 @@ def test_what_could_not_work_is_refused_at_the_start(tmp_path: Path) -> None:
     assert "log None" in refused(tmp_path, log=DecisionLogConfig())
     assert "got nobody; known: small, large" in refused(tmp_path, sampling={"experts": ("nobody",)})
     alone = experts_at(small="http://127.0.0.1:1/v1")
-    assert "two experts or more" in refused(tmp_path, file=alone)
+    assert "at least two experts" in refused(tmp_path, file=alone)
     endless = {"base_url": "http://127.0.0.1:1/v1", "price": PRICE}
     file = experts_of("http://127.0.0.1:1/v1", small="http://x/v1", large="http://x/v1")
     file = replace(file, judges=experts_at(referee=endless).experts)

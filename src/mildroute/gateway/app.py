@@ -65,35 +65,35 @@ except ImportError:
     ) from None
 
 
-# What the page calls.
+# Paths that the page calls.
 _PLAYGROUND = ("/v1/route", "/v1/chat/completions")
 _POLL_INTERVAL = 0.02
-# Of each path, by method.
+# The handlers of each path, by HTTP method.
 _Handlers = dict[str, dict[str, Handler]]
 
 
 @dataclass(frozen=True)
 class GatewayServices:
-    """The services that a gateway is built from, which it closes at the end of its lifespan.
+    """The services that a gateway uses, and closes at the end of its lifespan.
 
     Args:
-        config: Of the gateway.
-        experts: That can be called.
+        config: The gateway's configuration.
+        experts: Experts that the gateway can call.
         manager: Holds the router.
-        key_store: Clients that may call; by default every client may.
+        key_store: Clients that may call; defaults to any client.
         limits: Rate limits and budgets of clients.
-        log: The decision log, or none.
-        feedback: Log of scores, or none: then the gateway takes none.
-        metrics: Of this gateway.
+        log: The decision log; ``None`` logs no decisions.
+        feedback: The log of scores; ``None`` rejects feedback.
+        metrics: Metrics of this gateway.
         tracing: Starts traces; by default only if the process has set a provider.
-        shadow: Holds a second router, whose choice is only logged, or none.
-        sampler: Sends a share of requests to the other experts, too, or none.
-        is_public: Whether a gateway without keys may be called under any host.
+        shadow: Holds a second router whose choices are only logged; ``None`` means no shadow.
+        sampler: Sends a share of requests to the other experts as well; ``None`` samples nothing.
+        is_public: Whether a gateway without keys accepts any ``Host`` header.
         is_worker: Whether several processes serve the port. ``/admin`` is then not served, because
-            a request would reach only one of them.
-        clock: Seconds that only grow.
-        now: Seconds since 1970.
-        random: A number from 0 to just below 1, evenly spread.
+            a request would reach only one of the processes.
+        clock: Returns monotonic seconds.
+        now: Returns seconds since 1970.
+        random: Returns uniform random numbers in [0, 1).
 
     Example:
         >>> from pathlib import Path
@@ -133,21 +133,20 @@ class GatewayServices:
 class Gateway:
     """An ASGI application that routes requests to experts and forwards their responses.
 
-    A server should call :meth:`begin_drain` when it is about to stop, listen for
-    ``failover.shutdown_delay`` seconds more, so that load balancers see it and look elsewhere, give
-    requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. The end of the
-    lifespan does all of that itself if the server does not, but no load balancer can see it by
-    then.
+    To stop, a server should call :meth:`begin_drain`, keep listening for
+    ``failover.shutdown_delay`` seconds so that load balancers notice and send requests elsewhere,
+    give requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. If the server
+    does not, the end of the lifespan drains the gateway, but too late for load balancers to notice.
 
     Args:
-        services: That it is built from.
+        services: The services that the gateway uses.
 
     Attributes:
-        services: Services that it is built from.
-        pool: Its experts.
-        limiter: Its requests in flight.
-        reloader: Reloads its router, its experts and its keys.
-        admin: The ASGI application of the admin port, or none if there is no such port.
+        services: The services that the gateway uses.
+        pool: The experts.
+        limiter: Counts and limits the requests in flight.
+        reloader: Reloads the router, the experts and the keys.
+        admin: The ASGI application of the admin port; ``None`` without an admin port.
 
     Example:
         >>> Gateway.__name__
@@ -185,18 +184,19 @@ class Gateway:
         await self._app(scope, receive, send)
 
     def begin_drain(self) -> None:
-        """Tell load balancers, by ``/readyz``, to send nothing more.
+        """Tell load balancers through ``/readyz`` to stop sending requests.
 
-        Requests that come nevertheless are served. Load balancers can see it for as long as the
-        server listens: ``mildroute serve`` continues for ``failover.shutdown_delay`` seconds, 0 by
-        default.
+        Requests that still arrive are served. Load balancers can read ``/readyz`` for as long as
+        the server listens: ``mildroute serve`` keeps listening for ``failover.shutdown_delay``
+        seconds, 0 by default.
         """
         self.limiter.is_draining = True
 
     async def drained(self) -> bool:
-        """Wait until no request is in flight, at most ``failover.drain_timeout`` seconds.
+        """Wait until no request is in flight, for at most ``failover.drain_timeout`` seconds.
 
-        False if some are left.
+        Returns:
+            Whether all requests have ended.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self.services.config.failover.drain_timeout
@@ -231,7 +231,7 @@ class Gateway:
             services.close()
 
     def _build_apps(self) -> ASGIApp:
-        """Build the application of clients, and that of the admin port if there is one."""
+        """Build the application for clients, and the one for the admin port if there is one."""
         services, config = self.services, self.services.config
         authenticator = Authenticator(services.key_store, services.limits, self.limiter)
         management = ManagementEndpoints(
@@ -244,12 +244,12 @@ class Gateway:
             config,
             _admin_auth(config.metrics_key_env),
         )
-        # The hot paths first: a router looks at one after the other.
+        # Hot paths come first, because the router tries routes in order.
         post = self._post_handlers(authenticator) | {"/v1/feedback": management.feedback}
         limited: _Handlers = {path: {"POST": handler} for path, handler in post.items()}
         limited["/v1/models"] = {"GET": management.models}
         limited["/v1/models/{model:path}"] = {"GET": management.model}
-        # These respond even if too many requests are in flight.
+        # Probes respond even while too many requests are in flight.
         probes: _Handlers = {
             "/healthz": {"GET": management.health},
             "/readyz": {"GET": management.readiness},
@@ -283,7 +283,7 @@ class Gateway:
         )
 
     def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:
-        """Build an application of paths whose requests in flight are limited, and of others."""
+        """Build an application from paths with and without a limit on requests in flight."""
         config = self.services.config
         paths = [path.replace(":path}", "}") for path in (*limited, *unlimited, "/openapi.json")]
         document = openapi_schema(
@@ -304,7 +304,7 @@ class Gateway:
         return AccessLog(guarded) if config.logging.access else guarded
 
     def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
-        """Endpoints that decide."""
+        """Return the handlers of the endpoints that make decisions."""
         services, config = self.services, self.services.config
         recorder = RequestRecorder(
             services.log,
@@ -353,13 +353,13 @@ class Gateway:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        error = APIError(404, "this path is not served; see /openapi.json for those that are.")
+        error = APIError(404, "this path is not served; see /openapi.json for the paths that are.")
         self.services.metrics.record_rejection(error.status, error.code)
         await Request(scope, receive, send).send_error(error)
 
 
 class _LocalGuard:
-    """Refuses requests of websites on every path of a gateway without keys."""
+    """A guard that refuses requests from websites on every path of a gateway without keys."""
 
     def __init__(self, app: ASGIApp, services: GatewayServices) -> None:
         self.app = app
@@ -381,13 +381,14 @@ class _LocalGuard:
 def create_app(services: GatewayServices) -> Gateway:
     """Build a gateway.
 
-    Nothing is started, connected or read, except for the keys of experts from the environment.
+    Building starts no task and opens no connection. It only reads the experts' keys from the
+    environment.
 
     Args:
-        services: That it is built from.
+        services: The services that the gateway uses.
 
     Returns:
-        An ASGI application, for uvicorn and its like.
+        An ASGI application, for uvicorn or another ASGI server.
 
     Example:
         >>> from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may call the gateway: clients by their keys, operators by theirs."""
+"""Authentication of clients and operators by their keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["AdminAuth", "Authenticator", "check_model"]
 
 
 class Authenticator:
-    """Authenticates clients by their keys, and admits their requests.
+    """An authenticator of clients, which also applies their limits.
 
     Args:
         key_store: All clients.
-        limits: What each of them may request and spend.
+        limits: Rate limits and budgets of clients.
         limiter: Counts the requests in flight of each client.
     """
 
@@ -29,28 +29,29 @@ class Authenticator:
         self._limiter = limiter
 
     def authenticate(self, request: Request) -> APIClient:
-        """Return the client of a request; raises an APIError if it has no valid key."""
+        """Return the client of a request; raise an APIError if the request has no valid key."""
         if self._key_store.is_open:
             check_site(request)
         client = self._key_store.find(request.headers.get("authorization"))
         if client is None and (key := request.headers.get("x-api-key")) is not None:
-            # Anthropic's clients send their key so, perhaps beside another one.
+            # Anthropic's clients use this header, perhaps along with an Authorization header.
             client = self._key_store.find(f"Bearer {key}")
         if client is None:
             raise APIError(
                 401,
-                "a key of this gateway is needed, as 'Authorization: Bearer mr-...' or 'x-api-key:"
-                " mr-...'; ask its operator for one.",
+                "a key of this gateway is required, as 'Authorization: Bearer mr-...' or"
+                " 'x-api-key: mr-...'; ask its operator for one.",
             )
         request.scope["mildroute.key"] = client.name  # for the access log
         return client
 
     def admit(self, client: APIClient, request: Request) -> None:
-        """Give a request its place among those in flight, before its body is read.
+        """Count a request among those in flight, before its body is read.
 
-        Raises an APIError if the client has too many in flight, or would be refused in any case.
+        Raises:
+            APIError: The client has too many requests in flight, or its limits refuse any request.
         """
-        # A gateway with one client has none that could be crowded out.
+        # With a single client, there is no other client to protect.
         self._limiter.assign(request, client.name, is_shared=len(self._key_store) > 1)
         _raise_if_exceeded(self._limits.refusal(client))
 
@@ -62,7 +63,7 @@ class Authenticator:
         requests: int = 1,
         is_bounded: bool = True,
     ) -> Reservation | None:
-        """Count a request and hold the most that it may cost, or raise an APIError."""
+        """Count a request and hold its maximum cost; raise an APIError if limits refuse it."""
         reservation = await self._limits.reserve(
             client, dollars, requests=requests, is_bounded=is_bounded
         )
@@ -71,7 +72,7 @@ class Authenticator:
         return reservation
 
     def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Count what a request has cost in place of what was held."""
+        """Replace the dollars held for a request by its actual cost."""
         self._limits.settle(reservation, dollars)
 
 
@@ -81,8 +82,8 @@ def check_model(client: APIClient, model: str) -> None:
         known = ", ".join(sorted(client.models or ()))
         raise APIError(
             403,
-            f"this key may use {known:.2000}, got another model; ask the operator of the gateway"
-            " for it.",
+            f"this key may use {known:.2000}, got another model; ask the gateway's operator for"
+            " access.",
             code="model_not_allowed",
             param="model",
         )
@@ -99,14 +100,14 @@ def _error_of(exceeded: LimitExceeded) -> APIError:
 
 
 class AdminAuth:
-    """Checks the admin key, which is none of the clients'."""
+    """A check of the admin key, which differs from every client key."""
 
     def __init__(self, secret: Secret) -> None:
-        # Digests have one length, so that not even the length of the key can be measured.
+        # Digests have the same length, so timing does not reveal the length of the key.
         self._digest = hashlib.sha256(secret.bearer()).digest()
 
     def check(self, request: Request) -> None:
-        """Raise an APIError if the request does not have it."""
+        """Raise an APIError if the request does not carry the admin key."""
         sent = hashlib.sha256(request.headers.get("authorization", "").encode("latin-1")).digest()
         if not hmac.compare_digest(sent, self._digest):
-            raise APIError(401, "the admin key is needed, as 'Authorization: Bearer ...'.")
+            raise APIError(401, "this path requires the admin key, as 'Authorization: Bearer ...'.")

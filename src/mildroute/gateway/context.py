@@ -34,48 +34,49 @@ __all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
 _LOG = logging.getLogger(__name__)
 # Header of clients that want the decision and its dollars in the body, with the value "on".
 DETAILS = "x-mildroute-details"
-# Reasons for which an expert gave no answer and did not fail: another one was faster, or its
-# circuit was open, which has a line of its own.
+# Reasons why an expert did not answer that are not failures: another expert was faster, or the
+# expert's circuit was open, which is logged separately.
 _NO_FAULT = ("hedged", "circuit_open")
-# Why a stream ended early that its expert did not interrupt, by its status.
+# Causes, by status, of streams that ended early without a failure of the expert.
 _CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
-# Seconds between two lines on the same failure of the same expert.
+# Seconds between two log lines about the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
-# Bytes of a response that is sampled.
+# Maximum bytes of a response that may be sampled.
 _MAX_ANSWER = 1 << 20
 _parse_traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
 
 
 class RequestContext:
-    """One request that was parsed, and what became of it.
+    """The state of one parsed request.
 
-    A request is received, authenticated, parsed, decided, attempted, responded and recorded, in
-    this order. The values of the first three are arguments; each later step adds its own.
+    A request is received, authenticated, parsed, decided, attempted, answered and recorded, in
+    this order. The results of the first three steps are arguments; each later step sets its own
+    attributes.
 
     Args:
-        decision_id: Its id, which no other request has.
-        time: When it had arrived, in seconds since 1970.
+        decision_id: Unique id of the decision.
+        time: When the request arrived, in seconds since 1970.
         arrived: The same moment on the clock of ``time.perf_counter``.
-        client: Whose key it has.
-        parsed: Its body.
-        request_id: The client's id of it, or empty.
+        client: The client that sent the request.
+        parsed: The parsed body.
+        request_id: The client's own id of the request; empty if it sent none.
 
     Attributes:
-        routing: Decided: experts to call, and why.
-        decided: When that was settled, or 0.
-        attempts: Attempted: calls and failures.
-        served_by: Responded: the expert whose response the client gets, or empty.
-        first_byte: When the response began, or 0.
-        status: That the client saw; 499 until it has seen one.
-        tokens: Of the request and the response.
-        cached_tokens: Those of the request that came from the expert's prompt cache.
-        lost_dollars: What calls may have cost that were given up because they took too long: it
-            counts in the budgets of keys, and in no bill.
-        reservation: What is held in the client's budgets until it has ended, or none.
-        span: Its trace, or none.
-        trace_id: Of its trace, or of its client's; empty without one.
-        answer: Bytes of the response as its expert sent them, if it is to be sampled, else none.
+        routing: The experts to call, and the reason.
+        decided: When the decision was made; 0 before that.
+        attempts: Calls and failures.
+        served_by: The expert whose response the client gets; empty before there is one.
+        first_byte: When the response began; 0 before that.
+        status: The status that the client saw; 499 until the client has seen one.
+        tokens: Number of tokens of the request and of the response.
+        cached_tokens: Number of the request's tokens that came from the expert's prompt cache.
+        lost_dollars: Maximum cost of calls that were abandoned because they took too long. This
+            amount counts against the budgets of keys, but is part of no bill.
+        reservation: Dollars held in the client's budget until the request ends, or ``None``.
+        span: The span of the request; ``None`` if it is not traced.
+        trace_id: Id of the request's trace or of the client's; empty without a trace.
+        answer: Bytes of the expert's response if the request may be sampled, else ``None``.
     """
 
     __slots__ = (
@@ -131,29 +132,29 @@ class RequestContext:
 
     @property
     def decision(self) -> Decision:
-        """Which experts to call."""
+        """Return the decision: which experts to call."""
         return self.routing.decision
 
     @property
     def cost_usd(self) -> float:
-        """Dollars of all calls."""
+        """Return the dollars of all calls."""
         return sum([call.charge.dollars for call in self.attempts.calls], 0.0)
 
     @property
     def charge(self) -> float:
-        """What all calls have cost, or may have."""
+        """Return the dollars of all calls, plus the maximum cost of abandoned ones."""
         return self.cost_usd + self.lost_dollars
 
     @property
     def coin_key(self) -> str:
-        """Seeds the coin between two vertices.
+        """Return the seed of the coin between two vertices.
 
-        Without an id it is the text, as in the library and on the command line.
+        Without a request id, the text is the seed, as in the library and on the command line.
         """
         return self.request_id or self.parsed.text
 
     def keep(self, chunk: bytes) -> None:
-        """Keep a part of a response that is to be sampled; one that is too long is not."""
+        """Keep a part of a response for sampling; discard the response if it is too long."""
         if self.answer is not None:
             self.answer += chunk
             if len(self.answer) > _MAX_ANSWER:
@@ -161,9 +162,9 @@ class RequestContext:
 
     @property
     def reason(self) -> str:
-        """Why its expert served it, as the client is told.
+        """Return the reason shown to the client: ``fallback`` if another expert served.
 
-        The log keeps the reason of the choice; the client is told if another expert served.
+        The log always keeps the reason of the original choice.
         """
         decision = self.routing.decision
         is_fallback = self.served_by and (
@@ -173,15 +174,15 @@ class RequestContext:
 
     @property
     def has_estimated_cost(self) -> bool:
-        """Whether an expert that was charged for had reported no tokens."""
+        """Return whether the cost includes an expert that reported no tokens."""
         return any(
             call.charge.dollars and not call.charge.is_reported for call in self.attempts.calls
         )
 
     def details(self, *, has_price: bool) -> dict[str, Any]:
-        """What :data:`DETAILS` adds to a response: the decision, its expert and its dollars.
+        """Return what :data:`DETAILS` adds to a response: the decision, expert and dollars.
 
-        None stands for the dollars of an expert without a price.
+        The dollars of an expert without a price are ``None``.
         """
         return {
             "expert": self.served_by,
@@ -192,9 +193,9 @@ class RequestContext:
         }
 
     def headers(self, expert: bytes | None = None, *, is_charged: bool = False) -> list[Header]:
-        """Headers that tell the client of the decision and of the expert that served it.
+        """Return the response headers about the decision and the expert that served it.
 
-        If all calls are charged, they tell the dollars, too.
+        The headers include the dollars if all calls have a price.
         """
         decision = self.routing.decision
         headers = [
@@ -213,7 +214,7 @@ class RequestContext:
     def record(
         self, baseline: UpstreamExpert | None, shadow: str, *, log_prompts: bool = False
     ) -> DecisionRecord:
-        """The record of a request that has ended."""
+        """Return the log record of a request that has ended."""
         parsed, decision = self.parsed, self.decision
         prediction = decision.prediction
         ended = perf_counter()
@@ -259,16 +260,14 @@ class RequestContext:
 
 
 class RequestRecorder:
-    """Starts contexts, and tells log, metrics and traces of each step of a request.
-
-    It is the only place that does.
+    """The only place that reports the steps of a request to the log, metrics and traces.
 
     Args:
-        log: The decision log, or none.
-        baseline: Gives the expert that savings are counted against, or none.
+        log: The decision log; ``None`` logs no decisions.
+        baseline: Returns the expert that savings are measured against, or ``None``.
         log_prompts: Whether texts are logged.
-        now: Seconds since 1970.
-        ids: Makes ids of decisions.
+        now: Returns seconds since 1970.
+        ids: Creates the ids of decisions.
     """
 
     def __init__(
@@ -294,14 +293,14 @@ class RequestRecorder:
     def start(
         self, client: APIClient, parsed: ParsedRequest, arrived: float, request_id: str = ""
     ) -> RequestContext:
-        """The context of a request that was parsed.
+        """Return the context of a parsed request.
 
-        It arrived when its body was complete, on the clock of ``time.perf_counter``.
+        ``arrived`` is when its body was complete, on the clock of ``time.perf_counter``.
         """
         return RequestContext(self._new_id(), self._now(), arrived, client, parsed, request_id)
 
     def trace(self, context: RequestContext, request: Request) -> None:
-        """Start the trace of a request, with the headers of its client."""
+        """Start the trace of a request, or continue the trace in the client's headers."""
         if self._tracing.is_enabled:
             context.span = self._tracing.start(
                 context.parsed.path, dict(request.headers), context.client.name
@@ -314,7 +313,7 @@ class RequestRecorder:
             request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
 
     def decided(self, context: RequestContext, routing: RoutingResult) -> None:
-        """A request was decided."""
+        """Record a decision in the metrics and the trace."""
         context.routing = routing
         context.decided = perf_counter()
         decision = routing.decision
@@ -335,7 +334,7 @@ class RequestRecorder:
             context.span.decided(decision.expert or "", decision.reason)
 
     def attempted(self, context: RequestContext) -> None:
-        """The calls of a request have ended, with a response or without."""
+        """Record the failed calls of a request, once all its calls have ended."""
         for failure in context.attempts.failures:
             self._metrics.record_fallback(failure.expert, failure.reason)
             if failure.reason not in _NO_FAULT:
@@ -360,7 +359,7 @@ class RequestRecorder:
             )
 
     def record(self, context: RequestContext, shadow: str = "") -> None:
-        """Record a request that was decided; at once, so that nothing can come between."""
+        """Record a request at once, without awaiting anything in between."""
         record = context.record(self._baseline(), shadow, log_prompts=self._log_prompts)
         if self._log is not None:
             self._log.write(record)
@@ -374,7 +373,7 @@ class RequestRecorder:
             span.end(record)
 
     def _record_cut(self, context: RequestContext) -> None:
-        """Count a stream that did not come to its end."""
+        """Count a stream that ended early."""
         calls = reversed(context.attempts.calls)
         reason = next(call.reason for call in calls if call.expert == context.served_by)
         if reason:
@@ -384,7 +383,7 @@ class RequestRecorder:
             self._metrics.record_cut(context.served_by, cause)
 
     async def finish(self, context: RequestContext) -> None:
-        """The same, but wait for the shadow router; the client has its response already."""
+        """Wait for the shadow router and record the request, after the client has its response."""
         shadow = ""
         try:
             if context.routing.shadow is not None:

@@ -1,4 +1,4 @@
-"""A gateway from an artifact, a file of experts and config."""
+"""Loading of a gateway's services from an artifact, a file of experts and a configuration."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def load_gateway(
 ) -> GatewayServices:
     """Load everything that a gateway needs.
 
-    What is wrong with any of it is said here, before a port is opened.
+    Invalid input raises an error here, before a port is opened.
 
     Args:
-        router: Folder or URL of the artifact. While there is none, requests are passed to the
-            default expert.
+        router: Folder or URL of the artifact. While it does not exist, requests go to the default
+            expert.
         experts: The file of experts.
-        config: How the gateway behaves.
-        traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
+        config: The gateway's configuration.
+        traces: Whether to send spans to the collector that OpenTelemetry's environment variables
             name.
 
     Returns:
-        The parts of a gateway; close their ``manager`` in the end.
+        The services of a gateway; the caller closes them.
 
     Example:
         >>> load_gateway("no such folder", "experts.yaml", GatewayConfig())
@@ -66,7 +66,7 @@ def load_gateway(
     if manager.load() is None:
         _announce_passthrough(config, file, router)
     if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
-        log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
+        log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route works")
     sampler = load_sampler(config, file, metrics)
     metrics.watch(queue=lambda: manager.waiting)
     shadow = _shadow(config, names)
@@ -102,7 +102,7 @@ def _manager(
     names: frozenset[str],
     metrics: GatewayMetrics,
 ) -> PredictorManager:
-    """Holds the router that decides."""
+    """Return the manager of the router that decides."""
 
     def on_change(predictor: AsyncPredictor) -> None:
         metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
@@ -118,15 +118,15 @@ def _manager(
 
 
 def _shadow(config: GatewayConfig, names: frozenset[str]) -> PredictorManager | None:
-    """The router whose choices are only logged, if there is one."""
+    """Return the manager of the shadow router; ``None`` if none is configured."""
     folder = config.shadow_router
     if folder is None:
         return None
     manager = PredictorManager(folder, config.encoder, names)
     if manager.load() is None:
         raise ArtifactError(
-            f"shadow_router must be the folder of a router, got nothing at {folder}; fit one, or"
-            " leave it out."
+            f"shadow_router must be the folder of a router, but {folder} has none; fit a router, or"
+            " leave the setting out."
         )
     return manager
 
@@ -147,9 +147,9 @@ def _announce_passthrough(
 
 
 def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics) -> Limits:
-    """The limits of keys: shared through a store, or those of this process.
+    """Return the limits of client keys, shared through a store or local to this process.
 
-    Those of a process continue from what the decision log says of today.
+    Local limits start from the dollars that the decision log shows for today.
     """
     if config.store.url is not None:
         shared = RedisLimits(config.store, config.on_store_failure)
@@ -162,7 +162,7 @@ def _limits(config: GatewayConfig, key_store: KeyStore, metrics: GatewayMetrics)
 
 
 def _targets(config: GatewayConfig) -> dict[str, Target]:
-    """What presets and routes ask for, by name."""
+    """Return the targets of all presets and routes, by name."""
     routes = {f"route {name}": value for name, value in config.routing.routes.items()}
     presets = {f"preset {name}": value for name, value in config.routing.presets.items()}
     return {

@@ -1,8 +1,8 @@
-"""Changes of ``keys.yaml``.
+"""Changes to ``keys.yaml``.
 
-An entry that changes becomes one line, and all other lines stay as they are, comments included.
-The file is replaced as a whole, so that a gateway never reads half of it, and only if the new file
-reads like the old one except for this entry. Only its owner can read a new file.
+A changed entry becomes one line; all other lines, including comments, stay as they are. The file is
+replaced atomically, so that a gateway never reads half of it, and only if nothing but this entry
+has changed. Only the owner can read a newly created file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["add_client", "describe_clients", "revoke_key"]
 
 
 def add_client(path: str | Path, name: str, **settings: Any) -> str:
-    """Make a key for a new client, and add its hash to a file, which is created if necessary.
+    """Create a key for a new client and add its hash to a file, which may not exist yet.
 
     Args:
         path: Path of ``keys.yaml``.
@@ -48,7 +48,7 @@ def add_client(path: str | Path, name: str, **settings: Any) -> str:
 
 
 def revoke_key(path: str | Path, name: str) -> None:
-    """Remove a client, so that its key admits nobody any more."""
+    """Remove a client, so that its key stops working."""
     with _replacing(path) as (target, beside):
         clients = _read_if_exists(target)
         if name not in clients:
@@ -77,7 +77,7 @@ def _read_if_exists(path: Path) -> dict[str, ClientSettings]:
 
 @contextlib.contextmanager
 def _replacing(path: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a file and an empty one beside it, which also keeps other writers out."""
+    """Yield a file and an empty one next to it, which also locks out other writers."""
     path = Path(path).resolve()
     beside = path.with_name(f".{path.name}.new")
     try:
@@ -85,7 +85,7 @@ def _replacing(path: str | Path) -> Iterator[tuple[Path, Path]]:
     except FileExistsError:
         raise ArgumentError(
             f"{path.name} is being written by another process; try again, or remove"
-            f" {beside.name!r} if there is none."
+            f" {beside.name!r} if no such process runs."
         ) from None
     except OSError as error:
         raise ArgumentError(
@@ -98,7 +98,7 @@ def _replacing(path: str | Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _write_entry(path: Path, beside: Path, name: str, entry: Mapping[str, Any] | None) -> None:
-    """Replace a file by one with this entry of a client; ``None`` removes the client."""
+    """Write the entry of a client to a file, or remove the client if it is ``None``."""
     expected = {key: value for key, value in _read_if_exists(path).items() if key != name}
     line = "" if entry is None else f"{json.dumps(name)}: {json.dumps(entry)}\n"
     with beside.open("w", encoding="utf-8", newline="") as stream:
@@ -116,15 +116,15 @@ def _write_entry(path: Path, beside: Path, name: str, entry: Mapping[str, Any] |
         expected[name] = ClientSettings(**entry)
     if clients != expected:
         raise ArgumentError(
-            f"nothing can be changed in {path.name}, because its clients are not written one below"
-            " the other; write them so."
+            f"{path.name} cannot be changed, because its clients are not on lines of their own;"
+            " start a new line for each client."
         )
     _copy_access(path, beside)
     beside.replace(path)
 
 
 def _with_entry(path: Path, name: str, line: str) -> str:
-    """Return the file with this line in place of the client's entry, or at its end."""
+    """Return the file's text with this line in place of the client's entry, or at the end."""
     if not path.exists():
         return line
     lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
@@ -144,7 +144,7 @@ def _with_entry(path: Path, name: str, line: str) -> str:
 
 
 def _copy_access(path: Path, beside: Path) -> None:
-    """Give the new file the access rights of the old one, so that the gateway can still read it."""
+    """Copy owner and permissions to the new file, so that the gateway can still read it."""
     if path.exists():
         status = path.stat()
         with contextlib.suppress(PermissionError, AttributeError):

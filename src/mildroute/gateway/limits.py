@@ -1,7 +1,7 @@
 """Limits of client keys: requests a minute and dollars a day, in memory or shared through Redis.
 
-A request reserves the most that it may cost before an expert is called, and settles what it has
-cost when it has ended. ``docs/proposals/limits.md`` has the reasons.
+A request reserves its maximum cost before an expert is called, and settles its actual cost when it
+ends. ``docs/proposals/limits.md`` explains this design.
 """
 
 from __future__ import annotations
@@ -37,12 +37,36 @@ __all__ = [
 
 
 _LOG = logging.getLogger(__name__)
-# Seconds.
+# Seconds in a minute.
 _MINUTE = 60.0
-# A key may make the requests of so many seconds at once.
+# A key may use the requests of this many seconds in one burst.
 _BURST_SECONDS = 10.0
-# Rounding of clocks: who waits for the time that a refusal names is served.
+# Tolerance for clock rounding: a client that waits for as long as a refusal says is served.
 _GRACE = 1e-6
+# Seconds that a request waits for Redis. A burst of requests may keep the event loop busy for a
+# second, which does not mean that Redis is down; only the heartbeat decides that.
+_TIMEOUT = 3.0
+_HEARTBEAT_TIMEOUT = 2.0
+# Seconds between two heartbeats, and between two attempts to connect.
+_HEARTBEAT = 0.5
+# Seconds after a loss of data during which nothing is admitted, so that each gateway can report its
+# spending. Longer than a gateway takes to notice: a heartbeat and an attempt to connect.
+_RECOVERY = 3.0
+_MAX_CONNECTIONS = 16
+# Number of reports sent concurrently after a loss of data.
+_BATCH = 64
+_REASON_LENGTH = 200
+# A new epoch begins when Redis has lost the old one, or when the server is a different one, which
+# may lack the latest writes.
+_JOIN = """
+local now = tonumber(redis.call('TIME')[1])
+local epoch = redis.call('GET', KEYS[1])
+if not epoch or string.match(epoch, '^%S+') ~= ARGV[1] then
+  epoch = ARGV[1] .. ' ' .. now
+  redis.call('SET', KEYS[1], epoch)
+end
+return {epoch, now - string.match(epoch, '%d+$')}
+"""
 
 
 @dataclass(frozen=True)
@@ -56,12 +80,12 @@ class LimitExceeded:
 
     @property
     def retry_after(self) -> float:
-        """Whole seconds to wait, at least one."""
+        """Return the whole seconds to wait, at least one."""
         return float(max(1, math.ceil(min(self.seconds, DAY))))
 
 
 class Reservation(NamedTuple):
-    """Dollars that are held for a request until it is settled."""
+    """Dollars held for a request until it is settled."""
 
     id: str
     client: str
@@ -69,16 +93,16 @@ class Reservation(NamedTuple):
 
 
 class Limits(Protocol):
-    """Admits the requests of clients and counts what they cost."""
+    """The limits of clients: admits their requests and counts the cost."""
 
     async def start(self) -> None:
-        """Begin; call it once, before the first request."""
+        """Start; call this once, before the first request."""
 
     async def close(self) -> None:
-        """Write down what is not written yet."""
+        """Write what has not been written yet, and release connections."""
 
     def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now, as far as known; no I/O."""
+        """Return why any request of a client would be refused now, as far as known without I/O."""
 
     async def reserve(
         self,
@@ -88,41 +112,41 @@ class Limits(Protocol):
         requests: int = 1,
         is_bounded: bool = True,
     ) -> Reservation | LimitExceeded | None:
-        """Admit a request and hold the most that it may cost.
+        """Admit a request and hold its maximum cost.
 
         Args:
             client: The holder of the key.
-            dollars: The most that the request may cost; 0 if it calls no expert.
-            requests: How many requests it counts as.
-            is_bounded: Whether the request names its maximum of tokens. Then its dollars must fit
-                into what is left. Any other request is admitted if anything is left, because its
-                maximum is a setting of the gateway and no choice of the client.
+            dollars: Maximum cost of the request; 0 if it calls no expert.
+            requests: Number of requests that it counts as.
+            is_bounded: Whether the request sets its own maximum of tokens. If so, its dollars must
+                fit into the remaining budget. Any other request is admitted if any budget remains,
+                because the gateway's settings, not the client, determine its maximum.
 
         Returns:
             The reservation, to be settled once; ``None`` if the request is admitted and nothing is
-            held; or why it is refused.
+            held; or the reason for a refusal.
         """
 
     def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Count what a request has cost in place of what was held; never waits."""
+        """Replace the dollars held for a request by its actual cost, without waiting."""
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the name, the dollars left today and those held, of each client with a budget."""
+        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
 
 
 @dataclass
 class _Account:
-    """What is known of one key.
+    """The state of one key.
 
     Attributes:
-        client: With its limits, as of the latest request.
-        day: The UTC day that ``spent`` belongs to, in days since 1970.
+        client: The client and its limits, as of the latest request.
+        day: The UTC day of ``spent``, in days since 1970.
         spent: Dollars that this process has counted today.
-        open: Dollars of reservations that this process holds, by id.
-        closed: Ids of reservations that are settled, and of which Redis may not know it.
-        total: Dollars that all processes have spent today, by the latest reply of Redis.
-        held: Dollars that all processes hold.
-        refused_until: When the rate of the key admits another request.
+        open: Dollars of this process's open reservations, by id.
+        closed: Ids of settled reservations that Redis may still hold.
+        total: Dollars that all processes have spent today, from the latest reply of Redis.
+        held: Dollars that all processes hold, from the latest reply of Redis.
+        refused_until: When the rate limit of the key admits the next request.
     """
 
     client: APIClient
@@ -135,7 +159,7 @@ class _Account:
     refused_until: float = -math.inf
 
     def turn_to(self, day: int) -> bool:
-        """Begin a new day at zero; tells whether it is a new one."""
+        """Reset the sums if this day is new; return whether it is."""
         is_new = day > self.day
         if is_new:
             self.day = day
@@ -145,7 +169,7 @@ class _Account:
 
 
 def _rate(client: APIClient) -> tuple[float, float]:
-    """Return the requests a second of a key, and how many it may make at once."""
+    """Return the requests per second of a key, and the size of a burst."""
     per_second = (client.requests_per_minute or 0.0) / _MINUTE
     return per_second, max(1.0, per_second * _BURST_SECONDS)
 
@@ -173,35 +197,35 @@ def _too_expensive(
     limit = client.dollars_per_day or 0.0
     seconds = start_of_day(now) + DAY - now
     if limit - spent <= ROUNDING:
-        message = f"This key has spent its ${limit:g} of today; wait for midnight UTC."
+        message = f"This key has spent its ${limit:g} for today; wait until midnight UTC."
         return LimitExceeded(429, message, "insufficient_quota", seconds)
     if dollars <= limit - spent + ROUNDING:
         message = (
-            f"The requests in flight may cost the rest of the ${limit:g} that this key may spend"
-            f" today, which has ${limit - spent - held:.4g} left; wait for them."
+            f"Requests in flight may use up the ${limit:g} that this key may spend today;"
+            f" ${limit - spent - held:.4g} is not reserved. Retry when they have ended."
         )
         return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
     message = (
         f"This request may cost ${dollars:.4g}, and this key has ${limit - spent:.4g} of ${limit:g}"
-        " left today; allow fewer tokens, or wait for midnight UTC."
+        " left today; allow fewer tokens, or wait until midnight UTC."
     )
     return LimitExceeded(429, message, "insufficient_quota", seconds)
 
 
 def _positive(dollars: float) -> float:
-    """Return a sum that can be counted; a bill that is not a number counts as nothing."""
+    """Return dollars that can be added up; anything but a positive number counts as 0."""
     return dollars if 0 < dollars < math.inf else 0.0
 
 
 class LocalLimits:
-    """The limits of one process.
+    """Limits kept in the memory of one process.
 
-    Its memory grows with the number of keys that have limits.
+    Memory grows with the number of keys that have limits.
 
     Args:
-        spent: Dollars that each client has spent today before the start, by name.
-        clock: Seconds that only grow, for rates.
-        now: Seconds since 1970, for days.
+        spent: Dollars that each client had already spent today before the start, by name.
+        clock: Returns monotonic seconds, for rates.
+        now: Returns seconds since 1970, for days.
     """
 
     def __init__(
@@ -216,15 +240,15 @@ class LocalLimits:
         self._spent_before = dict(spent or {})
         self._started = self._today()
         self._accounts: dict[str, _Account] = {}
-        # Requests that each key may make now, and when that was so.
+        # The level of each key's token bucket, and when it was last filled.
         self._buckets: dict[str, tuple[float, float]] = {}
         self._number = 0
 
     async def start(self) -> None:
-        """Nothing is to be prepared."""
+        """Do nothing; local limits need no preparation."""
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing; local limits are not stored."""
 
     def refusal(self, client: APIClient) -> LimitExceeded | None:
         """Return why any request of a client would be refused now."""
@@ -246,7 +270,7 @@ class LocalLimits:
         requests: int = 1,
         is_bounded: bool = True,
     ) -> Reservation | LimitExceeded | None:
-        """Admit a request and hold the most that it may cost."""
+        """Admit a request and hold its maximum cost."""
         if not client.has_limits:
             return None
         if (excess := _too_many_inputs(client, requests)) is not None:
@@ -269,7 +293,7 @@ class LocalLimits:
         return reservation
 
     def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Count what a request has cost in place of what was held."""
+        """Replace the dollars held for a request by its actual cost."""
         if reservation is None:
             return
         account = self._accounts[reservation.client]
@@ -278,7 +302,7 @@ class LocalLimits:
         account.spent += _positive(dollars)
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the name, the dollars left today and those held, of each client with a budget."""
+        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
         for account in self._accounts.values():
             limit = account.client.dollars_per_day
             if limit is not None:
@@ -303,7 +327,7 @@ class LocalLimits:
         return int(self._now() // DAY)
 
     def _wait(self, client: APIClient, requests: int) -> float:
-        """Return the seconds until so many requests may be made; fills the bucket of the key."""
+        """Fill the key's bucket; return the seconds until it admits this many requests."""
         rate, burst = _rate(client)
         now = self._clock()
         level, at = self._buckets.get(client.name, (burst, now))
@@ -312,45 +336,18 @@ class LocalLimits:
         return 0.0 if level + rate * _GRACE >= requests else (requests - level) / rate
 
 
-# Seconds after which a request no longer waits for Redis. A burst of requests may keep the event
-# loop busy for a second, which is no fault of Redis: whether it is there, the heartbeat tells.
-_TIMEOUT = 3.0
-_HEARTBEAT_TIMEOUT = 2.0
-# Seconds between two looks at Redis, and between two attempts to reach it.
-_HEARTBEAT = 0.5
-# Seconds after a loss of data for which nothing is admitted, so that each gateway can tell what it
-# has spent. Longer than a gateway needs to find out: a heartbeat and an attempt to connect.
-_RECOVERY = 3.0
-_MAX_CONNECTIONS = 16
-# Reports that are sent at the same time after a loss of data.
-_BATCH = 64
-_REASON_LENGTH = 200
-
-# A new epoch begins when Redis has lost the old one, or is another server than before, which may
-# lack the latest writes.
-_JOIN = """
-local now = tonumber(redis.call('TIME')[1])
-local epoch = redis.call('GET', KEYS[1])
-if not epoch or string.match(epoch, '^%S+') ~= ARGV[1] then
-  epoch = ARGV[1] .. ' ' .. now
-  redis.call('SET', KEYS[1], epoch)
-end
-return {epoch, now - string.match(epoch, '%d+$')}
-"""
-
-
 class RedisLimits:
     """Limits that several gateways share through Redis or Valkey.
 
-    A request waits for one round trip. What it has cost is told in the background.
+    A request waits for one round trip. Its cost is reported in the background.
 
     Args:
-        config: Where the server is.
-        on_failure: ``"closed"`` refuses requests of keys with limits while the server cannot be
-            reached, ``"open"`` admits them.
+        config: Address of the server.
+        on_failure: While the server cannot be reached, ``"closed"`` refuses requests of keys with
+            limits, and ``"open"`` admits them.
 
     Attributes:
-        is_available: Whether limits can be looked up.
+        is_available: Whether the server currently responds.
     """
 
     def __init__(
@@ -369,7 +366,7 @@ class RedisLimits:
             ) from None
         password = None
         if config.password_env is not None:
-            # Files of secrets end with a new line.
+            # Secret files often end with a newline.
             password = os.environ.get(config.password_env, "").strip()
             if not password:
                 raise ArgumentError(
@@ -385,7 +382,7 @@ class RedisLimits:
                 max_connections=connections,
                 timeout=_TIMEOUT,
                 socket_connect_timeout=_TIMEOUT,
-                # A reservation that is sent twice would be held twice.
+                # A reservation that is sent twice is held twice.
                 retry=Retry(NoBackoff(), 0),
                 redis_connect_func=self._connected,
                 decode_responses=True,
@@ -404,7 +401,7 @@ class RedisLimits:
         self._name = os.urandom(8).hex()
         self._number = 0
         self._accounts: dict[str, _Account] = {}
-        # Of the server, as this gateway knows them.
+        # Run, epoch and clock offset of the server, as last seen.
         self._run = ""
         self._epoch = ""
         self._ahead = 0.0
@@ -415,7 +412,7 @@ class RedisLimits:
         self._reports: dict[str, asyncio.Task[None]] = {}
 
     async def check_access(self) -> bool:
-        """Return whether the server responds; refuse one that does not let this gateway in.
+        """Return whether the server responds; raise an error if it denies access.
 
         Raises:
             ArgumentError: The server refuses the password or the commands.
@@ -434,15 +431,15 @@ class RedisLimits:
         return True
 
     async def start(self) -> None:
-        """Reach the server, and keep in touch until :meth:`close`."""
+        """Connect to the server, and check it regularly until :meth:`close`."""
         await self._beat()
         self._heart = asyncio.get_running_loop().create_task(self._beat_forever())
 
     async def close(self) -> None:
-        """Tell what is not told yet, and disconnect."""
+        """Send the remaining reports, and disconnect."""
         self._is_closing.set()
         if self._heart is not None:
-            # Not cancelled at once: redis-py may take that for a timeout of its own, and go on.
+            # Not cancelled at once, because redis-py may mistake that for its own timeout.
             await asyncio.wait((self._heart,), timeout=_TIMEOUT)
             self._heart.cancel()
         if self.is_available:
@@ -464,7 +461,7 @@ class RedisLimits:
             return _too_fast(client, wait)
         limit = client.dollars_per_day
         now = self._now()
-        # What all gateways have spent does not shrink within a day.
+        # The total of all gateways never shrinks within a day.
         is_today = account.day == int(now // DAY)
         if limit is not None and is_today and limit - account.total <= ROUNDING:
             return _too_expensive(client, 0.0, account.total, 0.0, now)
@@ -478,7 +475,7 @@ class RedisLimits:
         requests: int = 1,
         is_bounded: bool = True,
     ) -> Reservation | LimitExceeded | None:
-        """Admit a request and hold the most that it may cost; one round trip."""
+        """Admit a request and hold its maximum cost, in one round trip."""
         if not client.has_limits:
             return None
         if (excess := _too_many_inputs(client, requests)) is not None:
@@ -522,14 +519,14 @@ class RedisLimits:
             async with asyncio.timeout(_TIMEOUT):
                 return await self._call(account, *request)
         except self._errors as error:
-            # Redis may have held the dollars nevertheless.
+            # Redis may hold the dollars anyway.
             account.closed.add(reservation.id)
             if not isinstance(error, TimeoutError):
                 self._lose(error)
             return "unknown", 0.0
 
     def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Count what a request has cost, and tell Redis in the background."""
+        """Count the cost of a request, and report it to Redis in the background."""
         if reservation is None:
             return
         account = self._accounts[reservation.client]
@@ -540,14 +537,14 @@ class RedisLimits:
         self._report_soon(account)
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the name, the dollars left today and those held, of each client with a budget."""
+        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
         for account in self._accounts.values():
             limit = account.client.dollars_per_day
             if limit is not None:
                 yield account.client.name, limit - account.total, account.held
 
     async def _connected(self, connection: Connection) -> None:
-        """Greet the server on a new connection, and find out whether it is another one."""
+        """Set up a new connection, and detect a change of server."""
         await connection.on_connect()
         await connection.send_command("INFO", "server")
         found = re.search(r"run_id:(\w+)", str(await connection.read_response()))
@@ -557,31 +554,31 @@ class RedisLimits:
             self._epoch = ""
 
     async def _call(self, account: _Account, *request: float | str) -> tuple[str, float]:
-        """Run the script; gives the verdict, and the seconds to wait if it is about the rate."""
+        """Run the script; return the verdict, and the seconds to wait if the rate is exceeded."""
         keys = [f"{self._prefix}:epoch"]
         keys += [f"{self._prefix}:{kind}:{account.client.name}" for kind in ("rate", "dollars")]
         closed = list(account.closed)
-        # Only a report tells of all that is held, after a loss of data.
+        # Only reports list all open reservations, in case data was lost.
         opened = {} if request else account.open
         report = {"day": account.day, "spent": account.spent, "closed": closed, "open": opened}
         reply = await self._count(keys, [self._epoch, self._name, json.dumps(report), *request])
         verdict = str(reply[0])
         if verdict == "unknown":
-            # The data was lost since the latest look.
+            # Redis has lost its data since the latest heartbeat.
             self.is_available = False
             return verdict, 0.0
         now, account.total, account.held, wait = map(float, reply[1:])
         self._ahead = now - time.time()
         total = account.total
         if account.turn_to(int(now // DAY)) and account.open:
-            # Redis has forgotten with the old day what is still held.
+            # Redis has dropped open reservations along with the old day.
             self._report_soon(account)
         account.total = total
         account.closed.difference_update(closed)
         return verdict, wait
 
     def _report_soon(self, account: _Account) -> None:
-        """Tell Redis what this gateway has spent and holds; one report of a key at a time."""
+        """Report this gateway's spending and reservations; at most one report per key at a time."""
         if self.is_available and account.client.name not in self._reports:
             task = asyncio.get_running_loop().create_task(self._report(account))
             self._reports[account.client.name] = task
@@ -592,7 +589,7 @@ class RedisLimits:
             while is_due and self.is_available:
                 async with asyncio.timeout(_TIMEOUT):
                     await self._call(account)
-                # What has been settled meanwhile.
+                # More requests may have been settled meanwhile.
                 is_due = bool(account.closed)
         except self._errors as error:
             self._lose(error)
@@ -610,14 +607,14 @@ class RedisLimits:
             await self._beat()
 
     async def _sleep(self, seconds: float) -> bool:
-        """Sleep until the time is over, or until the gateway stops; tells whether it stops."""
+        """Sleep until the time is over or the gateway stops; return whether the gateway stops."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._is_closing.wait()
         return self._is_closing.is_set()
 
     async def _beat(self) -> None:
-        """Look whether the server is there and has its data; tell what it does not know yet."""
+        """Check that the server responds and has its data; send pending reports."""
         try:
             async with asyncio.timeout(_HEARTBEAT_TIMEOUT):
                 is_current = self.is_available and self._epoch == await self._pulse.get(
@@ -639,9 +636,9 @@ class RedisLimits:
         self._was_available = True
 
     async def _join(self) -> float:
-        """Take part in the epoch of the server, and tell it all; gives the age of the epoch."""
+        """Join the server's epoch and report everything; return the age of the epoch in seconds."""
         async with asyncio.timeout(_TIMEOUT):
-            await self._pulse.ping()  # which finds out the run of the server
+            await self._pulse.ping()  # a new connection reads the server's run id
             reply = await self._join_epoch([f"{self._prefix}:epoch"], [self._run])
         self._epoch = str(reply[0])
         await self._report_all()
@@ -667,5 +664,5 @@ class RedisLimits:
 
 
 def _unavailable() -> LimitExceeded:
-    message = "The limits of this key cannot be looked up at the moment; try again."
+    message = "The limits of this key cannot be checked at the moment; try again."
     return LimitExceeded(503, message, "limits_unavailable", 1.0)

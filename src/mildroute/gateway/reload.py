@@ -1,4 +1,4 @@
-"""Reload of everything that a running gateway can replace: client keys, experts, the router."""
+"""Reloading of a running gateway's client keys, experts and router."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from mildroute.gateway.upstream.pool import ExpertPool, check_prices
 __all__ = ["Reloader"]
 
 _LOG = logging.getLogger(__name__)
-# Seconds between two looks at the file of keys.
+# Seconds between two checks of the key file.
 _KEYS_INTERVAL = 1.0
 
 
 class Reloader:
-    """Reloads router, experts and client keys; an invalid file is rejected and the old one stays.
+    """A reloader of router, experts and client keys, which rejects invalid files.
+
+    After a rejected reload, the gateway continues with the old router, experts or keys.
 
     Args:
-        key_store: All clients; it is the same object before and after.
-        config: Names the file of their keys, if the gateway needs keys.
-        pool: The experts; it is the same object before and after.
-        metrics: Count reloads, or none.
-        is_worker: Whether several processes serve the port, each of which would allow the limits of
-            keys unless they share a store.
+        manager: Holds the router.
+        key_store: All clients; a reload changes this object.
+        config: The gateway's configuration, which names the key file.
+        pool: The experts; a reload changes this object.
+        metrics: Counts reloads, or ``None``.
+        is_worker: Whether several processes serve the port. Limits of keys then need a shared
+            store, because each process would allow them in full.
     """
 
     def __init__(
@@ -55,20 +58,20 @@ class Reloader:
         self._lock = asyncio.Lock()
 
     async def reload_router(self) -> str:
-        """Reload the router; an ArtifactError if it is invalid."""
+        """Reload the router; raise an ArtifactError if it is invalid."""
         return await self._manager.reload(None)
 
     async def reload_experts(self) -> int:
-        """Read experts.yaml again; an ArgumentError if it is invalid.
+        """Reload the experts; raise an ArgumentError if their file is invalid.
 
         Returns:
-            Experts that there are now.
+            The new number of experts.
         """
         with _reported(self._metrics, "experts", "the experts stay as they were"):
             async with self._lock:
                 loop = asyncio.get_running_loop()
                 file = await loop.run_in_executor(None, read_experts, self._pool.path)
-                # In a thread: the certificates of an expert take a tenth of a second to read.
+                # In a thread, because reading an expert's certificates takes a tenth of a second.
                 change = await loop.run_in_executor(None, self._pool.prepare, file)
                 has_budgets = self._key_store.has_budgets
                 check_prices(change.experts.values(), self._config, has_budgets=has_budgets)
@@ -79,17 +82,17 @@ class Reloader:
         return len(self._pool.experts)
 
     async def reload_keys(self) -> int | None:
-        """Reload the keys; an ArgumentError if their file is invalid.
+        """Reload the keys; raise an ArgumentError if their file is invalid.
 
-        What a client that stays has requested and spent is not forgotten.
+        Requests and dollars already counted for a client stay counted.
 
         Returns:
-            Clients that there are now, or none if the gateway needs no keys.
+            The new number of clients, or ``None`` if the gateway needs no keys.
         """
         if self._key_file is None:
             return None
         with _reported(self._metrics, "keys", "the keys stay as they were"):
-            async with self._lock:  # else the first to read could be the last to write
+            async with self._lock:  # otherwise the first to read could be the last to write
                 loop = asyncio.get_running_loop()
                 fresh = await loop.run_in_executor(None, KeyStore.read, self._key_file)
                 experts = self._pool.experts.values()
@@ -112,7 +115,7 @@ class Reloader:
             seen = state or seen
 
     async def try_reload(self) -> bool:
-        """Reload all; false if one is invalid, which is only logged."""
+        """Reload everything and return whether all of it is valid; errors are only logged."""
         is_valid = True
         for reload in (self.reload_keys, self.reload_experts, self.reload_router):
             try:
@@ -123,7 +126,7 @@ class Reloader:
 
 
 async def _keys_state(path: Path) -> Hashable:
-    """Return what changes when the file does; ``None`` while it is not there."""
+    """Return a value that changes whenever the file does; ``None`` while it does not exist."""
     try:
         return await asyncio.get_running_loop().run_in_executor(None, _stat, path)
     except OSError:
@@ -132,7 +135,7 @@ async def _keys_state(path: Path) -> Hashable:
 
 @contextlib.contextmanager
 def _reported(metrics: GatewayMetrics | None, kind: str, refusal: str) -> Iterator[None]:
-    """Count a reload, and log why it was rejected."""
+    """Count a reload, and log the reason if it is rejected."""
     try:
         yield
     except MildrouteError as error:

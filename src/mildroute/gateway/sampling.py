@@ -1,8 +1,8 @@
-"""Sampling: a share of requests is sent to the other experts, too, and all answers are judged.
+"""Sampling: send a share of requests to the other experts as well, and judge all answers.
 
-It happens in the background, when the response has been sent. What it may cost is reserved in a
-place that survives the process before any call is made, and settled by the bill: a gateway that is
-killed in between has spent what it had reserved.
+Sampling happens in the background, after the response has been sent. The maximum cost is reserved
+in a file before any call is made, and replaced by the bill afterwards. If the gateway is killed in
+between, the reservation counts as spent.
 """
 
 from __future__ import annotations
@@ -44,59 +44,59 @@ __all__ = ["OPT_OUT", "Sampler", "load_sampler"]
 
 
 _LOG = logging.getLogger(__name__)
-# Header of clients whose requests are not to be sampled, and its values.
+# Header of clients that do not want their requests sampled.
 OPT_OUT = "x-mildroute-sampling"
-# What a judge that reads text cannot see.
+# Needs of requests that a judge of text cannot take into account.
 _UNSEEN = frozenset({"tools", "vision"})
 _TRACES = (b"traceparent", b"tracestate")
-# Failures after which an expert cannot have generated an answer that is billed.
+# Failures after which no answer can have been generated and billed.
 _UNBILLED = frozenset(
     {
         *("connect", "rate_limited", "5xx", "error_body", "circuit_open"),
         *("overloaded", "misconfigured", "redirect", "context_length"),
     }
 )
-# Seconds for which a sampled call waits until its expert has a free slot, and between two looks.
+# Seconds that a sampled call waits for a free slot of its expert, and between two checks.
 _PATIENCE = 60.0
 _LOOK = 0.05
 _LOCK_SECONDS = 10.0
 _STATE = "sampling.json"
-# Bytes of a request that is sampled.
+# Maximum bytes of a request that may be sampled.
 _MAX_BODY = 1 << 16
 
 
 class Reserved(NamedTuple):
-    """Dollars that are held, and the day they belong to."""
+    """Dollars held, and the day that they count against."""
 
     dollars: float
     day: float
 
 
 class SamplingBudget(Protocol):
-    """Dollars of a day, counted where they survive the process.
+    """A daily budget that outlives the process.
 
     Attributes:
-        left: Dollars of today when they were last counted; NaN before that.
+        left: Remaining dollars of today at the latest update; NaN before the first.
     """
 
     left: float
 
     async def reserve(self, dollars: float) -> Reserved | None:
-        """Hold so much before a call; none if it is not left, or cannot be written down."""
+        """Hold dollars before a call; ``None`` if too little is left or the file fails."""
         ...
 
     async def settle(self, held: Reserved, dollars: float) -> None:
-        """Count what was taken in place of what was held."""
+        """Replace the dollars held by the actual cost."""
         ...
 
 
 class FileBudget:
-    """Dollars of a day in a file, which all gateways with the same log share.
+    """A daily budget in a file, shared by all gateways with the same log folder.
 
     Args:
-        path: Of the file.
-        limit: Dollars of a day.
-        now: Seconds since 1970.
+        path: Path of the file.
+        limit: Dollars per day.
+        now: Returns seconds since 1970.
     """
 
     def __init__(self, path: Path, limit: float, now: Callable[[], float] = time.time) -> None:
@@ -109,7 +109,7 @@ class FileBudget:
         try:
             day = await asyncio.to_thread(self._add, dollars, None)
         except (OSError, TableError, ValueError, TypeError, KeyError) as error:
-            log_event(_LOG, logging.WARNING, "sampling cannot count dollars", error=str(error))
+            log_event(_LOG, logging.WARNING, "sampling budget failed", error=str(error))
             return None
         return None if day is None else Reserved(dollars, day)
 
@@ -117,19 +117,20 @@ class FileBudget:
         try:
             await asyncio.to_thread(self._add, dollars - held.dollars, held.day)
         except (OSError, TableError, ValueError, TypeError, KeyError) as error:
-            # What was held stays counted.
-            log_event(_LOG, logging.WARNING, "sampling cannot count dollars", error=str(error))
+            # The reservation stays counted.
+            log_event(_LOG, logging.WARNING, "sampling budget failed", error=str(error))
 
     def _add(self, dollars: float, held_on: float | None) -> float | None:
-        """Add dollars to the day, which is returned; none if they are to be held and are not left.
+        """Add dollars to the current day and return that day.
 
-        What was held on an earlier day stays there.
+        Returns ``None`` if new dollars exceed the remaining budget. A change to dollars held on an
+        earlier day is ignored.
         """
         lock = self._path.with_name(f".{self._path.name}.lock")
         with file_lock(lock, _LOCK_SECONDS, create=True):
             day, spent = self._read()
             today = start_of_day(self._now())
-            if today > day:  # a clock that went back begins no second day
+            if today > day:  # a clock that was set back does not start a new day
                 day, spent = today, 0.0
             self.left = self._limit - spent
             if held_on is None and dollars > self.left + ROUNDING:
@@ -153,7 +154,7 @@ class FileBudget:
 
 
 class MeteredExpert(Expert):
-    """An expert that a judge asks, within the day's dollars."""
+    """A judge's expert, limited by the daily budget."""
 
     def __init__(self, expert: Expert, budget: SamplingBudget) -> None:
         self._expert = expert
@@ -165,29 +166,33 @@ class MeteredExpert(Expert):
         self.concurrency = expert.concurrency
 
     def max_cost(self, query: Query) -> float:
-        """Upper bound of what the expert charges."""
+        """Return an upper bound of the expert's charge."""
         return self._expert.max_cost(query)
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """Ask the expert, if its highest charge is left."""
+        """Ask the expert, if the budget covers its maximum charge."""
         held = await self._budget.reserve(sum(map(self.max_cost, batch)))
         if held is None:
-            return [Answer(None, error="the day's dollars are spent") for _ in batch]
+            return [Answer(None, error="the daily budget for sampling is spent") for _ in batch]
         answers = await self._expert.answer(batch)
         spent = sum(answer.dollars + answer.unconfirmed_cost for answer in answers)
         await self._budget.settle(held, spent)
         return answers
 
     async def close(self) -> None:
-        """Release its connections."""
+        """Close the expert."""
         await self._expert.close()
 
 
 class _Asked(NamedTuple):
-    """What an expert answered; no text if it failed.
+    """An expert's answer, without a text if the expert failed.
 
     Args:
-        most: What the budget counts: the bill, or the most that there may be on one.
+        text: The answer, or ``None``.
+        cost_usd: Dollars charged, or ``None``.
+        seconds: Seconds from request to answer, or ``None``.
+        tokens: Number of tokens of the request and of the answer.
+        most: Dollars counted against the budget: the bill, or its maximum if there is no bill.
     """
 
     text: str | None = None
@@ -199,7 +204,7 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """A request that was served, and is to be sampled."""
+    """A served request that waits to be sampled."""
 
     decision_id: str
     time: float
@@ -211,16 +216,16 @@ class _Task:
 
 
 class Sampler:
-    """Sends a share of requests to the other experts, lets a judge score all answers, and logs it.
+    """A sampler that compares all experts on a share of requests and logs the scores.
 
     Args:
-        config: Of the gateway.
+        config: The gateway's configuration.
+        names: Names of the experts to sample.
         judge: Scores answers without a reference.
-        names: Experts that are sampled.
-        budget: Dollars of the day.
-        log: Of samples.
-        metrics: Get results and dollars.
-        random: A number from 0 to just below 1, evenly spread.
+        budget: The daily budget.
+        log: The log of samples.
+        metrics: Counts results and dollars.
+        random: Returns uniform random numbers in [0, 1).
     """
 
     def __init__(
@@ -250,18 +255,18 @@ class Sampler:
         metrics.watch(sampling=lambda: SamplingState(self._budget.left, is_enough=self._is_enough))
 
     def attach(self, pool: ExpertPool, failover: Failover) -> None:
-        """Take the experts and what calls them."""
+        """Set the experts and the failover that calls them."""
         self._pool = pool
         self._failover = failover
 
     def start(self) -> None:
-        """Sample until :meth:`stop`."""
+        """Start sampling in the background, until :meth:`stop`."""
         loop = asyncio.get_running_loop()
         self._workers = [loop.create_task(self._work()) for _ in range(self._config.concurrency)]
         self._workers.append(loop.create_task(self._look_for_enough()))
 
     async def stop(self) -> None:
-        """End all calls in flight; what was reserved for them stays counted."""
+        """Cancel all calls in flight; their reservations stay counted."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -270,9 +275,9 @@ class Sampler:
         self.log.close()
 
     def takes(self, context: RequestContext, request: Request) -> bool:
-        """Whether a request is to be sampled: a coin that does not look at it, of those that can.
+        """Return whether to sample a request: an independent coin among the eligible requests.
 
-        Its response is to be kept for :meth:`offer`.
+        If so, keep the response for :meth:`offer`.
         """
         parsed = context.parsed
         return (
@@ -287,7 +292,7 @@ class Sampler:
         )
 
     def offer(self, context: RequestContext, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Sample a request that has been served if the queue has space; never wait for it."""
+        """Queue a served request for sampling; drop it if the queue is full."""
         if context.answer is None or context.status != 200 or not context.served_by:
             return
         calls = reversed(context.attempts.calls)
@@ -317,15 +322,15 @@ class Sampler:
             task = await self._queue.get()
             try:
                 result = await self._sample(task)
-            except Exception:  # noqa: BLE001 - whatever it was, the next sample may go well
-                _LOG.exception("a request could not be sampled")
+            except Exception:  # noqa: BLE001 - the next sample may succeed, whatever the error
+                _LOG.exception("sampling failed")
                 result = "failed"
             self._metrics.record_sample(result)
             if result == "full" and not self._is_enough:
                 await self._look_for_enough()
 
     async def _sample(self, task: _Task) -> str:
-        """Ask the others, judge all answers, and log it.
+        """Ask the other experts, judge all answers and log the scores.
 
         Returns:
             ``full`` if all experts have scores, ``partial`` if some have, ``failed`` if none has,
@@ -339,7 +344,7 @@ class Sampler:
             return "failed"
         experts = [self._pool.callable[name] for name in others]
         most = [self._max_dollars(expert, task.parsed) for expert in experts]
-        # Answers that cannot be judged are no use: about what that takes must be left, too.
+        # Answers are useless without scores, so the budget must also cover the estimated judging.
         judging = self._judge.max_cost(Query(task.decision_id, parsed.text), text)
         held = await self._budget.reserve(sum(most) + judging * (1 + len(others)))
         if held is None:
@@ -355,7 +360,7 @@ class Sampler:
         return await self._judge_all(task, answers)
 
     def _may_ask(self, name: str, task: _Task) -> bool:
-        """Whether an expert is there, did not serve the request, and could have."""
+        """Return whether an expert exists, did not serve the request, and could have."""
         expert = self._pool.callable.get(name)
         if expert is None or name == task.served_by:
             return False
@@ -365,7 +370,7 @@ class Sampler:
         return is_able and (status.context is None or tokens <= status.context)
 
     def _max_dollars(self, expert: UpstreamExpert, parsed: ParsedRequest) -> float:
-        """The most that a call can cost: no token is shorter than a byte."""
+        """Return the maximum cost of a call, since no token is shorter than a byte."""
         longest = replace(parsed, tokens_in=parsed.size + HIDDEN_PROMPT)
         return self._pool.max_charge(longest, expert.name).dollars
 
@@ -406,7 +411,7 @@ class Sampler:
         finally:
             attempt.close()
         text = await asyncio.to_thread(answer_text, response.body)
-        # What an expert does not tell may be more than its answer shows, such as reasoning.
+        # Unreported tokens, such as those of reasoning, may outnumber those of the answer.
         counted = charge.dollars if charge.is_reported else max(bound, charge.dollars)
         tokens = (charge.tokens_in, charge.tokens_out)
         return _Asked(text or None, charge.dollars, call.seconds, tokens, counted)
@@ -446,10 +451,10 @@ class Sampler:
         return "full" if None not in scores and {*self._names} <= {*answers} else "partial"
 
     async def _verdict(self, query: Query, text: str | None) -> tuple[float | None, float]:
-        """The score of an answer, or none, and the dollars of judging it."""
+        """Return the score of an answer, or ``None``, and the dollars spent on judging it."""
         if text is None:
             return None, 0.0
-        # An expert that the judge asks reserves its own charge.
+        # A judge's expert reserves its own charge.
         bound = 0.0 if self._judge.experts() else self._judge.max_cost(query, text)
         held = await self._budget.reserve(bound) if bound else Reserved(0.0, 0.0)
         if held is None:
@@ -460,7 +465,7 @@ class Sampler:
         return verdict.score, verdict.dollars
 
     async def _look_for_enough(self) -> None:
-        """Say once when there are enough samples to fit a router."""
+        """Log once when there are enough samples to fit a router."""
         is_enough = await asyncio.to_thread(has_enough_samples, self.log.folder, self._names)
         is_new = is_enough and not self._is_enough
         self._is_enough = is_enough
@@ -470,7 +475,7 @@ class Sampler:
 
 
 def _bounded(parsed: ParsedRequest, most: int) -> ParsedRequest:
-    """The request with a limit of its answer, so that what it may cost is known."""
+    """Return the request with a maximum answer length, so that its cost is bounded."""
     if parsed.tokens_out is not None:
         return parsed
     fields = {name: value for name, value in parsed.fields.items() if value is not None}
@@ -478,7 +483,7 @@ def _bounded(parsed: ParsedRequest, most: int) -> ParsedRequest:
 
 
 async def _has_room(expert: UpstreamExpert) -> bool:
-    """Wait until a call takes no turn of one that a client waits for; whether that came."""
+    """Wait for a slot that no client's request needs; return whether one became free."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _PATIENCE
     while expert.upstream is not None and loop.time() < end:
@@ -489,7 +494,7 @@ async def _has_room(expert: UpstreamExpert) -> bool:
 
 
 def _question(parsed: ParsedRequest) -> str:
-    """What a judge is told: the message, or the whole conversation if there are several."""
+    """Return the question for the judge: the message, or the conversation if there are several."""
     messages = parsed.fields["messages"]
     if len(messages) == 1:
         return parsed.text
@@ -501,14 +506,18 @@ def _question(parsed: ParsedRequest) -> str:
 def load_sampler(
     config: GatewayConfig, file: ExpertFile, metrics: GatewayMetrics
 ) -> Sampler | None:
-    """The sampler of a gateway, or none; an ArgumentError if it could not do its work."""
+    """Return the sampler of a gateway; ``None`` if sampling is off.
+
+    Raises:
+        ArgumentError: The settings of sampling are incomplete or cannot work.
+    """
     sampling, folder = config.sampling, config.log.folder
     if not sampling.rate:
         return None
     limit = sampling.max_dollars_per_day
     if limit is None or sampling.judge is None or folder is None:
         raise ArgumentError(
-            "sampling needs a judge, a limit of dollars and a log, got judge"
+            "sampling needs a judge, a dollar limit and a log, got judge"
             f" {sampling.judge!r:.60}, max_dollars_per_day {limit} and log {folder}; set"
             " sampling.judge, sampling.max_dollars_per_day and log.folder, or sampling.rate to 0."
         )
@@ -516,7 +525,7 @@ def load_sampler(
     unknown = [name for name in sampling.experts if name not in names]
     if unknown or len(sampling.experts or names) < 2:
         raise ArgumentError(
-            "sampling needs two experts or more that the gateway can call, got"
+            "sampling needs at least two experts that the gateway can call, got"
             f" {', '.join(unknown or names) or 'none'}; known: {', '.join(names)}."
         )
     budget = FileBudget(folder / _STATE, limit)
@@ -532,16 +541,16 @@ def load_sampler(
 
 
 def _check_judge(judge: Judge) -> None:
-    """Refuse a judge that could score no request of a client, or at no known price."""
+    """Refuse a judge that needs more than the request, or whose price is unbounded."""
     probe = Query("probe", "What is 2 + 2?")
     lack = judge.missing_fields(probe)
     if lack:
         raise ArgumentError(
-            "sampling needs a judge that scores an answer by the request alone, got"
-            f" {judge.name!r}: {lack}; take graded, or collect with references instead."
+            "sampling needs a judge that can score an answer from the request alone, got"
+            f" {judge.name!r}: {lack}; use graded, or collect with references instead."
         )
     if not math.isfinite(judge.max_cost(probe, "4")):
         raise ArgumentError(
-            f"sampling needs a judge whose charge is bounded, got {judge.name!r}; set max_tokens"
-            " for the expert that it asks."
+            f"sampling needs a judge with a bounded cost, got {judge.name!r}; set max_tokens for"
+            " the judge's expert."
         )

@@ -1,4 +1,4 @@
-"""The page in the browser: a playground, live savings and each expert's share."""
+"""The web page of the gateway: a playground, live savings and each expert's share."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Dashboard:
     """The page and the figures that it shows.
 
     Args:
-        auth: Checks the admin key. With None the page is for this machine alone, and only if there
-            are no client keys.
+        auth: Checks the admin key. With ``None``, only this machine can open the page, and only if
+            there are no client keys.
         key_store: Client keys.
-        manager: Holder of the router.
+        manager: Holds the router.
         pool: Experts.
-        limiter: Tells whether the gateway is about to stop.
+        limiter: Shows whether the gateway is draining.
         metrics: Source of the figures.
     """
 
@@ -82,7 +82,7 @@ class Dashboard:
         }
 
     def check(self, request: Request) -> None:
-        """Raise an APIError if the request may not see figures."""
+        """Raise an APIError if the request may not see the figures."""
         if self._auth is not None:
             self._auth.check(request)
         else:
@@ -90,7 +90,7 @@ class Dashboard:
             check_site(request)
 
     def guard(self, handler: Handler) -> Handler:
-        """Return a handler of the admin port, which needs what the page needs."""
+        """Return a handler for the admin port with the access checks of the page."""
 
         async def guarded(request: Request) -> None:
             if self._key_store.is_open:
@@ -123,16 +123,16 @@ class Dashboard:
         if not self._key_store.is_open:
             raise APIError(
                 403,
-                "the page needs the admin key, and this gateway has client keys alone; name"
-                " the variable of one under admin_key_env.",
+                "the page requires an admin key, but this gateway has only client keys; set"
+                " admin_key_env to the variable that holds one.",
                 code="no_admin_key",
             )
         if not is_local(request):
             raise APIError(
                 403,
-                "without keys the page is for this machine alone, under a loopback name such as"
-                " 127.0.0.1 or localhost; name the variable of an admin key under"
-                " admin_key_env.",
+                "without keys, only this machine can open the page, under a loopback name such as"
+                " 127.0.0.1 or localhost; set admin_key_env to the variable that holds an admin"
+                " key.",
                 code="not_local",
             )
 
@@ -179,7 +179,7 @@ class Dashboard:
     ) -> list[dict[str, Any]]:
         total = sum(answered.values())
         circuits = self._pool.circuits()
-        # An expert that was removed may have answered before.
+        # Experts that were removed since may have answered earlier requests.
         names = [
             *self._pool.experts,
             *(name for name in answered if name not in self._pool.experts),
@@ -196,7 +196,7 @@ class Dashboard:
         ]
 
     def _samples(self) -> Callable[[str, str], dict[str, float]]:
-        """Return a function from a metric and a label to sums by that label's values."""
+        """Return a function that sums a metric by the values of a label."""
         sums: dict[tuple[str, str], dict[str, float]]
         sums = defaultdict(lambda: defaultdict(float))
         for family in self._metrics.current().collect():

@@ -1,4 +1,4 @@
-"""Endpoints beside the completions: models, health, metrics, feedback and reload."""
+"""Endpoints other than completions: models, health, metrics, feedback and reload."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["AdminEndpoints", "ManagementEndpoints"]
 
 
 class AdminEndpoints:
-    """``/admin``, for the operator, with a key of its own."""
+    """The operator's endpoints under ``/admin``, which require the admin key."""
 
     def __init__(self, reloader: Reloader, auth: AdminAuth) -> None:
         self._reloader = reloader
         self._auth = auth
 
     def handlers(self) -> dict[str, dict[str, Handler]]:
-        """Of each path, by method."""
+        """Return the handlers of each path, by method."""
         return {"/admin/reload": {"POST": self.reload}}
 
     async def reload(self, request: Request) -> None:
-        """Reload keys, experts and router; what is invalid is rejected, and the old one stays."""
+        """Reload keys, experts and router; reject invalid ones and keep the old ones."""
         self._auth.check(request)
         reloader = self._reloader
-        # The keys first: a client that was shut out must be out, even if the router is bad.
+        # Keys come first: a revoked key must stop working even if the router is invalid.
         clients, bad_keys = await _attempt(reloader.reload_keys())
         experts, bad_experts = await _attempt(reloader.reload_experts())
         digest, bad_router = await _attempt(reloader.reload_router())
@@ -57,7 +57,7 @@ class AdminEndpoints:
 
 
 async def _attempt(reload: Awaitable[Any]) -> tuple[Any, MildrouteError | None]:
-    """The result of a reload, or why it was rejected."""
+    """Return the result of a reload, or the error that rejected it."""
     try:
         return await reload, None
     except MildrouteError as error:
@@ -65,11 +65,17 @@ async def _attempt(reload: Awaitable[Any]) -> tuple[Any, MildrouteError | None]:
 
 
 class ManagementEndpoints:
-    """Models, health, readiness, metrics and feedback.
+    """The endpoints for models, health, readiness, metrics and feedback.
 
     Args:
-        feedback: Where scores are logged, or none: then the gateway takes none.
-        metrics_auth: Checks the key for ``/metrics``, or none: then it needs no key.
+        authenticator: Authenticates clients.
+        manager: Holds the router.
+        pool: The experts.
+        limiter: Shows whether the gateway is draining.
+        metrics: Metrics of the gateway.
+        feedback: The log of scores; ``None`` rejects feedback.
+        config: The gateway's configuration.
+        metrics_auth: Checks the key for ``/metrics``; ``None`` requires no key.
     """
 
     def __init__(
@@ -94,13 +100,13 @@ class ManagementEndpoints:
         self._routes = (AUTO_MODEL, *config.routing.routes)
 
     async def models(self, request: Request) -> None:
-        """Routes and experts that the client may use."""
+        """Send the routes and experts that the client may use."""
         client = self._authenticator.authenticate(request)
         names = [name for name in (*self._routes, *self._pool.experts) if client.may_use(name)]
         await request.send_json({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, request: Request) -> None:
-        """One route or expert."""
+        """Send one route or expert."""
         client = self._authenticator.authenticate(request)
         name = request.scope["path_params"]["model"]
         is_known = name in self._routes or name in self._pool.experts
@@ -117,11 +123,11 @@ class ManagementEndpoints:
         return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
     async def health(self, request: Request) -> None:
-        """Whether the process is alive."""
+        """Send that the process is alive."""
         await request.send_json({"status": "alive"})
 
     async def readiness(self, request: Request) -> None:
-        """Whether it should get requests."""
+        """Send whether the gateway is ready for requests."""
         reason = self._unready_reason()
         if reason:
             await request.send_json({"status": "not ready", "reason": reason}, 503)
@@ -137,20 +143,20 @@ class ManagementEndpoints:
         return "every expert is down" if states and all(state == "open" for state in states) else ""
 
     async def metrics(self, request: Request) -> None:
-        """Metrics for Prometheus."""
+        """Send the metrics for Prometheus."""
         if self._metrics_auth is not None:
             self._metrics_auth.check(request)
         page = self._metrics.render()
         await request.send_response(200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], page)
 
     async def feedback(self, request: Request) -> None:
-        """A score for the response to a decision."""
+        """Log a score for the response to a decision."""
         client = self._authenticator.authenticate(request)
         if self._feedback is None:
             raise APIError(
                 501,
-                "this gateway keeps no log, so it takes no feedback; its operator can name a folder"
-                " under log.",
+                "this gateway accepts no feedback, because it keeps no log; its operator can set"
+                " log.folder.",
             )
         # A key that has spent its budget may still send scores.
         await self._authenticator.reserve(client)
@@ -164,7 +170,7 @@ class ManagementEndpoints:
         if not is_written:
             raise APIError(
                 503,
-                "the feedback could not be written down; send it again later.",
+                "the feedback could not be stored; send it again later.",
                 retry_after=10.0,
             )
         name = given["decision_id"]

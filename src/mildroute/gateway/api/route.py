@@ -1,4 +1,4 @@
-"""``POST /v1/route``: the decision alone, for one input or many; no expert is called."""
+"""``POST /v1/route``: decisions for one or more inputs, without calling an expert."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATH = "route"
 
 
 class RouteEndpoint:
-    """Returns decisions; they are recorded, so that feedback can refer to them."""
+    """The endpoint that returns decisions and records them, so that feedback can refer to them."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class RouteEndpoint:
         if not self._decider.is_route(model):
             raise APIError(
                 400,
-                f"model must be a route here, such as {AUTO_MODEL!r}: an expert that is named needs"
-                " no decision.",
+                f"model must be a route here, such as {AUTO_MODEL!r}; naming an expert leaves no"
+                " decision.",
                 param="model",
             )
         fields: Mapping[str, Any] = target_headers(request.headers.raw) or document
@@ -102,7 +102,7 @@ def _parse(
 ) -> tuple[dict[str, Any], list[ParsedRequest]]:
     document = read_object(body)
     if "messages" in document and not document.keys() & {"input", "inputs"}:
-        # The model may be left out, unlike in a request that is to be answered.
+        # Unlike in a request for an answer, the model is optional here.
         fields = {"model": AUTO_MODEL, **document}
         parsed = parse_request("chat/completions", fields, client.name, routed, size=len(body))
         return document, [parsed]
@@ -113,24 +113,24 @@ def _parse_inputs(document: Mapping[str, Any], max_inputs: int) -> list[ParsedRe
     if sum(name in document for name in ("input", "inputs", "messages")) != 1:
         raise APIError(
             400,
-            "give one of input (a text), inputs (a list of texts) and messages (as for chat"
-            " completions).",
+            "give exactly one of input (a string), inputs (a list of strings) and messages (as for"
+            " chat completions).",
             param="input",
         )
     model = document.get("model", AUTO_MODEL)
     if not isinstance(model, str):
-        raise APIError(400, "model must be a text: a route.", param="model")
+        raise APIError(400, "model must be a string: the name of a route.", param="model")
     texts = document["inputs"] if "inputs" in document else [document["input"]]
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise APIError(
             400,
-            "an input must be a text, and inputs a list of texts.",
+            "input must be a string, and inputs a list of strings.",
             param="input" if "input" in document else "inputs",
         )
     if not 1 <= len(texts) <= max_inputs:
         raise APIError(
             400,
-            f"inputs must be 1 to {max_inputs:,} texts, got {len(texts):,}; send them in several"
+            f"inputs must be 1 to {max_inputs:,} strings, got {len(texts):,}; send them in several"
             " requests.",
             param="inputs",
         )
@@ -138,9 +138,9 @@ def _parse_inputs(document: Mapping[str, Any], max_inputs: int) -> list[ParsedRe
 
 
 def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> list[str]:
-    """Id of each request, empty where the text stands for it.
+    """Return the id of each request; an empty id means that the text seeds the coin.
 
-    One header cannot distinguish many inputs.
+    A list of inputs ignores the header, because one header cannot distinguish several inputs.
     """
     if "inputs" not in document:
         return [get_request_id(request.headers.raw)]
@@ -151,14 +151,14 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
         got = f"{len(given):,}" if isinstance(given, list) else f"{given!r:.60}"
         raise APIError(
             400,
-            f"request_ids must be a list of {count:,} texts, one for each input, got {got}.",
+            f"request_ids must be a list of {count:,} strings, one per input, got {got}.",
             param="request_ids",
         )
     return [validate_id(request_id, "request_ids") for request_id in given]
 
 
 def _decision_body(context: RequestContext) -> dict[str, Any]:
-    """A decision as the client sees it."""
+    """Return a decision as the client sees it."""
     decision = context.decision
     prediction = decision.prediction
     experts = () if prediction is None else prediction.experts
@@ -194,7 +194,7 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
 
 
 def _look_body(context: RequestContext) -> dict[str, Any] | None:
-    """The look of a cascade that a request begins with: what it asks and how often it continues."""
+    """Return the cascade's first look: the experts it asks and how often it continues."""
     look, predictor = context.decision.look, context.routing.predictor
     if not look or predictor is None:
         return None
@@ -206,10 +206,7 @@ def _look_body(context: RequestContext) -> dict[str, Any] | None:
 
 
 def _point_body(point: OperatingPoint, experts: Sequence[str]) -> dict[str, Any]:
-    """An operating point as the client sees it.
-
-    Where it lies, and what to expect of further requests there.
-    """
+    """Return an operating point as the client sees it: vertices, expected score and dollars."""
     vertices = [
         {
             "price_weight": vertex.price_weight,

@@ -1,8 +1,9 @@
 """Logs of the gateway on stderr: one format for all entries, an access log, and flood limits.
 
-A line is an event, such as ``circuit opened``, with fields. In text, the fields follow it as
-``name=value``; in JSON, they are members beside ``timestamp``, ``level``, ``logger`` and
-``message``. Fields have OpenTelemetry's names if it defines any. No line holds a prompt or a key.
+A line is an event, such as ``circuit opened``, with fields. In text, the fields follow the event as
+``name=value``; in JSON, they are members next to ``timestamp``, ``level``, ``logger`` and
+``message``. Fields use OpenTelemetry's names where OpenTelemetry defines one. No line contains a
+prompt or a key.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _App = Callable[[_Scope, Any, Any], Awaitable[None]]
 _MAX_VALUE = 512
 _is_plain = re.compile(r"[\w.:/@+*,%~-]+", re.ASCII).fullmatch
 _ACCESS = logging.getLogger("mildroute.access")
-# Headers of responses that the access log repeats, with the names of their fields.
+# Response headers that the access log includes, with the names of their fields.
 _FIELD_OF_HEADER = {b"x-mildroute-decision-id": "decision_id", b"x-mildroute-expert": "expert"}
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event with fields; none and empty ones are left out.
+    """Log an event with its fields, except for those that are ``None`` or empty.
 
     The text of an event is constant and contains no values. Two underscores in a field's name stand
     for a dot.
@@ -50,7 +51,7 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
 
 
 class LogThrottle:
-    """Admits one entry of each kind per interval, and counts the others."""
+    """A throttle that admits one entry of each kind per interval and counts the others."""
 
     __slots__ = ("_clock", "_interval", "_seen")
 
@@ -60,7 +61,7 @@ class LogThrottle:
         self._seen: dict[Hashable, tuple[float, int]] = {}
 
     def admit(self, kind: Hashable) -> int | None:
-        """Return how many of the kind were suppressed since the last; none to suppress this one."""
+        """Return the number of entries suppressed before this one; ``None`` suppresses this one."""
         now = self._clock()
         last, suppressed = self._seen.get(kind, (-self._interval, 0))
         if now - last < self._interval:
@@ -94,7 +95,7 @@ def log_to_stderr(config: LoggingConfig) -> Iterator[None]:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
+    """A formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -110,12 +111,12 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """Date with zone, level, logger, message and fields; a traceback has lines of its own."""
+    """A formatter that writes text lines: time, level, logger, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, object] = getattr(record, "fields", {})
         words = [f"{name}={_shown(value)}" for name, value in fields.items()]
-        # A client could begin a line of its own otherwise, by a path with %0A in it.
+        # Without this, a client could forge a log line with %0A in its path.
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
         head = f"{_timestamp(record)} {record.levelname} {record.name}"
         line = " ".join([head, message, *words])
@@ -134,21 +135,21 @@ def _shown(value: object) -> str:
 
 
 class AccessLog:
-    """Writes one entry for each request that an ASGI application has served.
+    """An ASGI middleware that logs one entry per request.
 
-    It takes client, expert and ids from the scope and from the headers of the response.
+    Client, expert and ids come from the scope and from the response headers.
     """
 
     def __init__(self, app: _App) -> None:
         self._app = app
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
-        """Serve one request or the lifespan."""
+        """Serve one request, or the lifespan."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        # A client that left before it had a response has seen no status.
+        # A client that left before the response has seen no status.
         response: dict[str, Any] = {"status": CLIENT_CLOSED_REQUEST}
 
         async def send_and_note(message: _Message) -> None:

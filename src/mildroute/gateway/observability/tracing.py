@@ -18,10 +18,10 @@ from mildroute.exceptions import MissingExtraError
 __all__ = ["OPERATIONS", "AttemptSpan", "CallTarget", "RequestSpan", "Tracing", "otlp_provider"]
 
 
-# Names follow OpenTelemetry's conventions for generative AI (semantic-conventions-genai, 2026) and
-# for HTTP (1.44).
+# Attribute names follow OpenTelemetry's conventions for generative AI (semantic-conventions-genai,
+# 2026) and for HTTP (1.44).
 
-# Names of operations, by the path that is called.
+# Names of operations, by path.
 OPERATIONS = {
     "chat/completions": "chat",
     "completions": "text_completion",
@@ -31,7 +31,7 @@ OPERATIONS = {
     "messages/count_tokens": "count_tokens",
 }
 _SERVER_ERROR = 500
-# Bytes at the beginning and at the end of a response in which ids and reasons are looked for.
+# Bytes searched for ids and finish reasons at the beginning and at the end of a response.
 _ENDS = 4096
 _find_content = re.compile(rb'"(?:choices|output|data)"\s*:').search
 _find_id = re.compile(rb'"id"\s*:\s*"([\x20-\x7e]{1,200}?)"').search
@@ -58,17 +58,17 @@ class CallTarget(NamedTuple):
 
 
 class Tracing:
-    """Starts spans, if OpenTelemetry is installed and a provider is given or has been set.
+    """A source of spans, active if OpenTelemetry is installed and a provider is set.
 
-    Otherwise it starts none and has no overhead.
+    Otherwise, no span is started and there is no overhead.
 
     Args:
-        provider: A ``TracerProvider``, or none for the one that the process has already set.
-        clock: Nanoseconds since 1970.
+        provider: A ``TracerProvider``; ``None`` uses the one that the process has set.
+        clock: Returns nanoseconds since 1970.
 
     Attributes:
-        is_enabled: Whether spans are recorded. If they are not, forward the client's own
-            ``traceparent`` as it is.
+        is_enabled: Whether spans are recorded. If not, forward the client's own ``traceparent``
+            unchanged.
     """
 
     __slots__ = ("_clock", "_library", "_provider", "is_enabled")
@@ -80,20 +80,20 @@ class Tracing:
         self.is_enabled = self._library is not None
 
     def start(self, path: str, headers: Mapping[str, str], key: str = "") -> RequestSpan | None:
-        """Start the span of a request, or none.
+        """Start the span of a request; return ``None`` if tracing is off.
 
         Args:
             path: Path of the request, such as ``"chat/completions"``.
-            key: Name of the client's key, or empty.
-            headers: Headers of the client, names in lower case; only ``traceparent`` and
+            headers: The client's headers, with lowercase names; only ``traceparent`` and
                 ``tracestate`` are read.
+            key: Name of the client's key; empty without one.
         """
         if self._library is None:
             return None
         return RequestSpan(self._library, self._clock, path, headers, key)
 
     def close(self) -> None:
-        """Send the remaining spans if a provider was given; later spans are lost."""
+        """Shut down the given provider, if any, which sends the remaining spans."""
         if self._provider is not None:
             self._provider.shutdown()
             self._provider = None
@@ -174,7 +174,7 @@ class RequestSpan:
 
     @property
     def trace_id(self) -> str:
-        """Id of the trace, in 32 hexadecimal digits."""
+        """Return the id of the trace, as 32 hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}"
 
     def decided(self, expert: str, reason: str) -> None:
@@ -188,13 +188,13 @@ class RequestSpan:
         span.end(self._clock())
 
     def attempt(self, expert: str, target: CallTarget, *, is_stream: bool) -> AttemptSpan:
-        """Start the span of a call of an expert."""
+        """Start the span of a call to an expert."""
         return AttemptSpan(
             self._library, self._clock, self._context, expert, target, is_stream=is_stream
         )
 
     def end(self, record: DecisionRecord) -> None:
-        """Record the end of the response."""
+        """End the span of the request."""
         span = self._span
         span.set_attributes(
             {
@@ -214,7 +214,7 @@ class RequestSpan:
 
 
 class AttemptSpan:
-    """The span of one call of one expert, from its start to the last byte of the response.
+    """The span of one call to an expert, from its start to the last byte of the response.
 
     Attributes:
         headers: Headers to send so that the expert's own spans join the trace.
@@ -258,7 +258,7 @@ class AttemptSpan:
         library.propagator.inject(self.headers, library.api.set_span_in_context(self._span))
 
     def read(self, data: bytes) -> None:
-        """Read bytes of the response as they pass; only its beginning and end are kept."""
+        """Inspect bytes of the response as they pass; keep only the beginning and the end."""
         self._head = self._head or data[:_ENDS]
         self._tail = (self._tail + data[-_ENDS:])[-_ENDS:]
 
@@ -271,7 +271,7 @@ class AttemptSpan:
         cached_tokens: int = 0,
         first_chunk: float | None = None,
     ) -> None:
-        """End the span, with tokens if the response reported them.
+        """End the span, including token counts if the response reported them.
 
         The span never contains the text of an error, which may quote the request.
         """
@@ -294,7 +294,8 @@ class AttemptSpan:
     def _response_attributes(self) -> dict[str, Any]:
         """Return id, model and finish reasons, if they are near the ends of the response.
 
-        Only an id before the answer itself is the response's own.
+        An id that comes after the beginning of the answer may belong to the answer, so it is
+        ignored.
         """
         content = _find_content(self._head)
         head = self._head if content is None else self._head[: content.start()]

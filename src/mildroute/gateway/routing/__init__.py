@@ -1,1 +1,1 @@
-"""Routing of requests: from a client's request to the decision layer and back."""
+"""Routing of client requests through the decision layer."""

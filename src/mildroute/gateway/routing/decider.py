@@ -1,4 +1,4 @@
-"""From a parsed request to a decision: what the request needs, and errors in HTTP's words."""
+"""Decisions for parsed requests, with the decision layer's errors as HTTP errors."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["RequestDecider", "RoutingResult"]
 
 _LOG = logging.getLogger(__name__)
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
-# Paths on which a cascade can read answers; the last one asks for a decision alone.
+# Paths on which a cascade can read answers; the last one only asks for a decision.
 _LOOK_PATHS = ("chat/completions", "completions", "route")
-# Which part of a stream's answers a cascade can read, by the setting ``stream_looks``.
+# The part of a stream's answer that a cascade can read, by the setting ``stream_looks``.
 _STREAM_ANSWERS: dict[str, AnswersRead] = {"route": "none", "hold": "complete"}
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
-    """A decision, with what the gateway needs to carry it out.
+    """A decision, and everything the gateway needs to carry it out.
 
     Args:
-        decision: Which experts to call.
-        predictor: The router, which continues a cascade; ``None`` if it was not asked.
+        decision: The decision: which experts to call.
+        predictor: The router, which continues a cascade; ``None`` if no router was asked.
         shadow: Returns the choice of the shadow router; ``None`` without one.
     """
 
@@ -48,13 +48,13 @@ class RoutingResult:
 
 
 class RequestDecider:
-    """Decides which experts serve a client's request.
+    """An adapter between client requests and the decision layer.
 
     Args:
-        decider: Decides.
-        manager: Holds the router; while it has none, requests go to the default expert.
+        decider: The decision layer's decider.
+        manager: Holds the router; without a router, requests go to the default expert.
         pool: The experts.
-        config: Routes, and how cascades treat streams.
+        config: Routes, and the treatment of streams in cascades.
         shadow: Holds a second router whose choices are only logged, or ``None``.
     """
 
@@ -73,12 +73,12 @@ class RequestDecider:
         self._pool = pool
         self._config = config
         self._shadow = shadow
-        # Experts without log-probabilities, as last warned of.
+        # Experts without log-probabilities in the latest warning.
         self._without_logprobs: list[str] = []
         self._routes = frozenset((AUTO_MODEL, *config.routes))
 
     def is_route(self, model: str) -> bool:
-        """Return whether a ``model`` leaves the choice to the gateway.
+        """Return whether a ``model`` is a route, which leaves the choice to the gateway.
 
         Raises:
             APIError: No route and no expert has that name.
@@ -87,16 +87,14 @@ class RequestDecider:
             return True
         if model not in self._pool.experts:
             names = ", ".join((*sorted(self._routes), *self._pool.experts))
-            message = (
-                f"model must be a route or an expert of this gateway, which has: {names:.2000}."
-            )
+            message = f"model must be a route or an expert of this gateway: {names:.2000}."
             raise APIError(404, message, code="model_not_found", param="model")
         return False
 
     async def decide(
         self, parsed: ParsedRequest, target: Target | None, coin_key: str, decision_id: str = ""
     ) -> RoutingResult:
-        """Decide for one request, in time.
+        """Decide for one request within the router's time limit.
 
         Args:
             parsed: The request.
@@ -105,7 +103,7 @@ class RequestDecider:
             decision_id: Id of the decision.
 
         Raises:
-            APIError: The target cannot be reached, or too many new targets wait.
+            APIError: The target is out of reach, or too many new targets are pending.
         """
         request = self._request(parsed, target, coin_key, decision_id)
         with _as_api_errors(target):
@@ -119,9 +117,9 @@ class RequestDecider:
         coin_keys: Sequence[str],
         decision_ids: Sequence[str],
     ) -> list[RoutingResult]:
-        """Decide for many requests at once, however long it takes.
+        """Decide for a batch of requests, without a time limit.
 
-        Experts that the gateway cannot call may be chosen, too.
+        The decisions may choose experts that the gateway cannot call.
         """
         members = [
             self._request(parsed, target, coin_key, decision_id)
@@ -132,7 +130,7 @@ class RequestDecider:
         return [RoutingResult(decision, predictor) for decision, predictor in decisions]
 
     def pin_expert(self, parsed: ParsedRequest, decision_id: str = "") -> RoutingResult:
-        """Decide for the expert that the client named.
+        """Return a decision for the expert that the client named.
 
         Raises:
             APIError: The gateway cannot call it.
@@ -140,15 +138,15 @@ class RequestDecider:
         name = parsed.model
         if name not in self._pool.callable:
             message = (
-                f"{name} cannot be asked through the gateway, which only speaks to experts of the"
-                f" kinds {' and '.join(CALLABLE_KINDS)}; use /v1/route."
+                f"{name} cannot be called through the gateway, which only calls experts of kind"
+                f" {' and '.join(CALLABLE_KINDS)}; use /v1/route."
             )
             raise APIError(400, message, code="expert_not_callable", param="model")
         request = self._request(parsed, None, "", decision_id)
         return RoutingResult(self._decider.pin(name, request, self._pool.statuses()))
 
     def remember(self, conversation: str | None, expert: str) -> None:
-        """Let a conversation stay with the expert that served it."""
+        """Keep a conversation with the expert that served it."""
         self._decider.remember(conversation, expert)
 
     def _request(
@@ -177,7 +175,7 @@ class RequestDecider:
         return _STREAM_ANSWERS[self._config.stream_looks] if parsed.is_stream else "complete"
 
     def _experts_without_logprobs(self, path: str, answers: AnswersRead) -> frozenset[str]:
-        """Return the experts of the router whose log-probabilities cannot be had."""
+        """Return the router's experts whose log-probabilities are unavailable."""
         predictor = self._manager.predictor
         if predictor is None or not predictor.logprob_experts or answers == "none":
             return frozenset()
@@ -187,7 +185,7 @@ class RequestDecider:
         silent = sorted(name for name in experts if not self._pool.find(name).has_logprobs)
         if silent and silent != self._without_logprobs:
             names = ", ".join(silent)
-            _LOG.warning("no looks: the router needs log-probabilities (logprobs) of %s", names)
+            _LOG.warning("no looks: the router needs log-probabilities (logprobs) from %s", names)
         self._without_logprobs = silent
         return frozenset(silent)
 
@@ -198,7 +196,7 @@ class RequestDecider:
         return asyncio.get_running_loop().create_task(self._shadow_choice(predictor, request))
 
     async def _shadow_choice(self, predictor: AsyncPredictor, request: DecisionRequest) -> str:
-        """Return the choice of the shadow router; empty if it has none in time."""
+        """Return the choice of the shadow router; empty if there is none in time."""
         try:
             point = await predictor.apoint(request.target)
         except (ArgumentError, TooManyTargetsError):
@@ -209,7 +207,7 @@ class RequestDecider:
 
 @contextlib.contextmanager
 def _as_api_errors(target: Target | None) -> Iterator[None]:
-    """Turn errors of the decision layer into responses."""
+    """Turn errors of the decision layer into API errors."""
     try:
         yield
     except ArgumentError as error:
@@ -217,7 +215,7 @@ def _as_api_errors(target: Target | None) -> Iterator[None]:
         raise APIError(400, str(error), param=param) from None
     except TooManyTargetsError:
         message = (
-            "too many qualities and budgets that are new to the gateway are being looked up; retry"
-            " later, or ask for a preset."
+            "the gateway is still computing operating points for other new qualities and budgets;"
+            " retry later, or use a preset."
         )
         raise APIError(429, message, code="too_many_targets", retry_after=1.0) from None

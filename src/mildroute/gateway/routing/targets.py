@@ -23,26 +23,26 @@ __all__ = [
     "validate_id",
 ]
 
-# Headers that set a target, each with the member of a body that means the same.
+# Headers that set a target, with the equivalent member of a body.
 TARGET_HEADERS = {
     f"x-mildroute-{name.replace('_', '-')}".encode(): name for name in (*TARGETS, "preset")
 }
 REQUEST_ID = b"x-request-id"
 MAX_ID_LENGTH = 256
-# What HTTP allows around the value of a header.
+# Whitespace that HTTP allows around a header's value.
 _SPACE = " \t"
 _is_id = re.compile(f"[ -~]{{1,{MAX_ID_LENGTH}}}").fullmatch
 
 
 def target_headers(headers: Iterable[Header]) -> dict[str, str]:
-    """Return the targets in a client's headers, by the member of a body that means the same."""
+    """Return the targets in a client's headers, by the name of the equivalent body member."""
     targets: dict[str, str] = {}
     for name, value in headers:
         target = TARGET_HEADERS.get(name)
         if target is not None:
             if target in targets:
                 raise APIError(
-                    400, f"the header {name.decode()} must come once, got it twice.", param=target
+                    400, f"the header {name.decode()} must be sent only once.", param=target
                 )
             targets[target] = value.decode("latin-1").strip(_SPACE)
     return targets
@@ -52,13 +52,13 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
     """Return the target of a request; ``None`` means the router's own operating point.
 
     Args:
-        given: Values that the client sets under ``price_weight``, ``quality``, ``budget`` and
-            ``preset``; a number counts before a preset.
-        model: A route, whose target counts if the client sets none.
+        given: Values that the client sets for ``price_weight``, ``quality``, ``budget`` and
+            ``preset``; a number takes precedence over a preset.
+        model: A route, whose target applies if the client sets none.
         config: Presets and routes.
 
     Raises:
-        APIError: The client names an unknown preset, sets two numbers, or one that makes no sense.
+        APIError: The client names an unknown preset, or sets two numbers or an invalid one.
     """
     numbers = [name for name in TARGETS if given.get(name) is not None]
     if len(numbers) > 1:
@@ -75,9 +75,9 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
     preset = given.get("preset")
     if preset is not None:
         if not isinstance(preset, str) or preset not in config.presets:
-            presets = ", ".join(sorted(config.presets)) or "none is set up"
+            presets = ", ".join(sorted(config.presets)) or "none is defined"
             raise APIError(
-                400, f"a preset must be one of the gateway's own: {presets}.", param="preset"
+                400, f"preset must be one of the gateway's presets: {presets}.", param="preset"
             )
         return target_from_setting(config.presets[preset])
     route = config.routes.get(model)
@@ -85,22 +85,20 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
 
 
 def get_request_id(headers: Iterable[Header]) -> str:
-    """Return the client's id of a request; empty if it sends none."""
+    """Return the client's id of a request; empty if the client sends none."""
     sent = [value.decode("latin-1").strip(_SPACE) for name, value in headers if name == REQUEST_ID]
     if len(sent) > 1:
-        raise APIError(
-            400, "the header x-request-id must come once, got it twice.", param="x-request-id"
-        )
+        raise APIError(400, "the header x-request-id must be sent only once.", param="x-request-id")
     return validate_id(sent[0], "x-request-id") if sent and sent[0] else ""
 
 
 def validate_id(value: Any, param: str) -> str:
-    """Return an id that a client made up, which is hashed and logged, if it is a valid one."""
+    """Return a client's request id if it is valid; raise an APIError otherwise."""
     if not isinstance(value, str) or _is_id(value) is None:
         got = f"{len(value):,} characters" if isinstance(value, str) else type(value).__name__
         message = (
-            f"a request's id must be 1 to {MAX_ID_LENGTH} printable ASCII characters, got {got};"
-            " send a shorter one, or none."
+            f"a request id must be 1 to {MAX_ID_LENGTH} printable ASCII characters, got {got}; send"
+            " a valid one, or none."
         )
         raise APIError(400, message, param=param)
     return value
