@@ -127,7 +127,7 @@ def test_a_cap_needs_a_bound_on_verdicts(tmp_path: Path) -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with (
         HostileServer(grade) as server,
-        pytest.raises(AssertionError, match="must ask an expert of"),
+        pytest.raises(AssertionError, match="needs an expert from"),
     ):
         collect(tmp_path, server, "--judge-setting", "expert=nobody")
 

@@ -182,7 +182,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    request: {max_tokens: '64'}\n", 7, "max_tokens must be a whole number"),
     ("    request: {temperature: .nan}\n", 7, "JSON-serializable"),
     ("    version: 7\n", 7, "experts.small.version must be text, got 7; put it in quotes"),
-    ("    api_key_env: my-key\n", 7, "a key is named by an environment variable"),
+    ("    api_key_env: my-key\n", 7, "a key must be given as the name of"),
     ("experts: {}\n", 7, "duplicate key 'experts', first in line 2"),
     ("expert:\n", 7, "expert is no setting; did you mean 'experts'?"),
     ("    version: [1, 2\n", 8, "not valid YAML: expected ',' or ']'"),
@@ -208,9 +208,9 @@ REFUSED: list[tuple[str, int, str]] = [
     (
         "    api_key_env: KEY\n    headers: {Authorization: {env: OTHER}}\n",
         3,
-        "'Authorization' beside api_key_env",
+        "'Authorization' together with api_key_env",
     ),
-    ("    query: {a: [1]}\n", 7, "query must contain texts or whole numbers, got list under 'a'"),
+    ("    query: {a: [1]}\n", 7, "query must contain strings or whole numbers, got list under 'a'"),
 ]
 
 

@@ -153,8 +153,8 @@ def test_a_kind_of_another_package_gets_its_settings_and_the_name(
     [
         ("no_such_module:x", "cannot be loaded from 'no_such_module:x'"),
         (f"{__name__}:nothing", "cannot be loaded"),
-        ("builtins:dict", "must give an Expert called 'polly'"),
-        (f"{__name__}:nameless", "must give an Expert called 'polly'"),
+        ("builtins:dict", "must build an Expert named 'polly'"),
+        (f"{__name__}:nameless", "must build an Expert named 'polly'"),
     ],
 )
 def test_a_kind_of_another_package_that_is_broken_is_told(

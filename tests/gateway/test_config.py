@@ -120,7 +120,7 @@ def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
         ),
         (
             "admin_key_env: sk-1234abcd\n",
-            "gateway.yaml:1: admin_key_env: a key is named by an environment variable",
+            "gateway.yaml:1: admin_key_env: a key must be given as the name of",
         ),
         ("store: ftp://host\n", "gateway.yaml:1: store: it must be the URL of a Redis or Valkey"),
     ],

@@ -462,9 +462,7 @@ def test_what_could_not_work_is_refused_at_the_start(tmp_path: Path) -> None:
         found = refused(tmp_path, sampling={"judge": judge, "judge_settings": settings})
         assert "from the request alone" in found
         assert "the query has no reference" in found or "reference" in found
-    assert "must ask an expert" in refused(
-        tmp_path, sampling={"judge_settings": {"expert": "nobody"}}
-    )
+    assert "needs an expert" in refused(tmp_path, sampling={"judge_settings": {"expert": "nobody"}})
     assert "max_dollars_per_day None" in refused(tmp_path, sampling={"max_dollars_per_day": None})
     assert "judge None" in refused(tmp_path, sampling={"judge": None})
     assert "log None" in refused(tmp_path, log=DecisionLogConfig())

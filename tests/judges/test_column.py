@@ -37,7 +37,7 @@ def test_settings_go_to_the_judge_whose_name_they_begin_with() -> None:
     assert asyncio.run(mixed.judge(query("numeric", "4"), "5")).score == 1.0
     assert mixed.version != get_judge("numeric,exact").version
     for setting in ("absolute", "choice.letters"):
-        with pytest.raises(ArgumentError, match="begin it with one of numeric, exact"):
+        with pytest.raises(ArgumentError, match="the judge must be one of numeric, exact"):
             judge_from_config("numeric,exact", {setting: 1}, ())
     with pytest.raises(ArgumentError, match="judge must be one of"):
         get_judge("numeric,vibes")

@@ -1,7 +1,4 @@
-"""What a request says, whatever its shape.
-
-The text that is routed, its size, and what it takes to understand it.
-"""
+"""Reading of requests in any format: the text to route, its size and the capabilities it needs."""
 
 from __future__ import annotations
 
@@ -36,45 +33,45 @@ _SYSTEM = ("system", "developer")
 _SPEAKERS = ("user", "assistant")
 _TOOL_ROLES = ("tool", "function")
 _MEDIA = _IMAGES | _OTHER_MEDIA
-# Members with their bytes or addresses, or with an object that holds these.
+# Members that hold the bytes or address of a medium, or an object with them.
 _DATA = frozenset(
     {"data", "file", "file_data", "file_url", "image", "image_url", "input_audio", "result"}
     | {"source", "url", "video_url"}
 )
-# A data URL whose content is read as text.
+# A data URL whose content counts as text.
 _text_address = re.compile(
     "data:(?!image/|audio/|video/|font/|application/(?:pdf|zip|vnd|msword|octet-stream))",
     re.IGNORECASE,
 ).match
-# Members that say little if they are short.
+# Members that are not counted as text if they are short.
 _MAX_NAME = 64
 _UNCOUNTED = frozenset(
     {"role", "type", "id", "call_id", "tool_call_id", "status", "detail", "format", "filename"}
     | {"file_id", "media_type"}
 )
-# Characters of these, of names and of numbers that are not worth counting; experts read about four
-# tokens with each message.
+# Characters of such members, names and numbers that are too few to count; experts read about four
+# extra tokens per message.
 _MAX_UNCOUNTED = 4096
-# Characters that a number with a fraction or an exponent may have.
+# Characters counted for a floating-point number.
 _MAX_NUMBER = 64
 _MAX_VALUES = 200_000
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
-# All but the alphabets of Europe and the Near East, and their punctuation: of Chinese, Japanese,
-# Korean, the scripts of South Asia, signs and emoji, common tokenizers take about one token for
-# each character, and not one for four; of rare scripts up to three.
+# Everything but the alphabets of Europe and the Near East and their punctuation. For Chinese,
+# Japanese, Korean, the scripts of South Asia, symbols and emoji, common tokenizers need about one
+# token per character instead of one per four characters; for rare scripts, up to three.
 _dense = re.compile("[\u0700-\u1dff\u2070-\uffff\U00010000-\U0010ffff]+")
-# Characters whose script is told in one call: other threads wait for about 10 ms.
+# Characters to search in one call, which blocks other threads for about 10 ms.
 _MAX_IN_ONE_CALL = 1 << 16
 
 
 class RoutingInput(NamedTuple):
-    """What of a conversation the router reads.
+    """The part of a conversation that the router reads.
 
     Args:
-        kind: ``"last"``: the last thing that the user said; ``"system+last"``: the system prompt
-            before it; ``"conversation"``: what user and assistant said, to its end.
-        max_characters: Of the text, if it is more than the last thing that the user said.
+        kind: ``"last"`` is the user's last message, ``"system+last"`` adds the system prompt before
+            that message, and ``"conversation"`` is the end of the user's and assistant's messages.
+        max_characters: Maximum characters of the text, if it is more than the user's last message.
     """
 
     kind: str = "last"
@@ -85,18 +82,19 @@ LAST = RoutingInput()
 
 
 class RoutedPrompt:
-    """What a request says.
+    """The content of a request, and its size.
 
-    Args:
-        text: What the router reads.
-        characters: Of texts, at four a token.
-        tokens: Of all else: 1,000 for each image, sound or file, however large; one for each token
-            that came as a number, and for each character of a dense script.
+    Attributes:
+        text: The text that the router reads.
+        characters: Number of characters of texts, at four per token.
+        tokens: Number of other tokens: 1,000 for each image, sound or file of any size; one for
+            each token given as a number, and for each character of a dense script.
         uncounted: Characters of names, numbers and the like, which count if there are many.
-        needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
-        opening: What a conversation began with, up to and including the first word of the user;
-            none if the user said nothing.
-        is_tool_result: Whether its last message is what a tool gave back.
+        needs: ``"vision"`` for images, ``"tools"`` for earlier tool calls.
+        opening: Beginning of the conversation, up to and including the user's first message;
+            ``None`` without a message of the user.
+        has_answer: Whether the conversation contains an answer or a tool call.
+        is_tool_result: Whether the last message is the result of a tool.
     """
 
     __slots__ = (
@@ -129,12 +127,12 @@ class RoutedPrompt:
         self.characters += characters
 
     def count_all(self, value: Any) -> None:
-        """Count all of a value; of each image, sound or file, the same."""
+        """Count a nested value; each image, sound or file counts the same."""
         values = [value]
         while values:
             if len(values) > _MAX_VALUES:
                 raise ArgumentError(
-                    f"a message must have at most {_MAX_VALUES:,} values; send several messages."
+                    f"a message must have at most {_MAX_VALUES:,} values; split it into several."
                 )
             value = values.pop()
             if type(value) is str:
@@ -147,7 +145,7 @@ class RoutedPrompt:
                 self.uncounted += _MAX_NUMBER if type(value) is float else len(str(value))
 
     def _count_part(self, part: Json) -> list[Any]:
-        """Count names, and an image, sound or file as such; return what is still to be counted."""
+        """Count a part's names and medium; return the values that remain to be counted."""
         kind = part.get("type")
         is_medium = type(kind) is str and kind in _MEDIA
         if is_medium:
@@ -166,13 +164,13 @@ class RoutedPrompt:
         return rest
 
     def estimate(self) -> int:
-        """Tokens of all that was counted, rounded up."""
+        """Return the estimated number of tokens, rounded up."""
         others = self.uncounted if self.uncounted > _MAX_UNCOUNTED else 0
         return self.tokens - -(self.characters + others) // CHARACTERS_PER_TOKEN
 
 
 def _beside_data(value: Any) -> list[Any]:
-    """What is read as text, and not as the bytes or the address of a medium."""
+    """Return the values that are neither the bytes nor the address of a medium."""
     if type(value) is not dict:
         return [value] if _is_text_file(value) else []
     is_text = value.get("type") == "text"
@@ -194,9 +192,9 @@ def prompt_of_messages(
     """Read the messages of a chat, or the items of a response's input.
 
     Args:
-        messages: In their order.
-        routed: What of them the router reads.
-        instructions: A system prompt beside the messages, as responses have it.
+        messages: The messages, in order.
+        routed: The part that the router reads.
+        instructions: A system prompt outside the messages, as in the Responses API.
     """
     prompt = RoutedPrompt()
     for message in messages:
@@ -215,18 +213,20 @@ def prompt_of_messages(
 def prompt_of_texts(value: Any, routed: RoutingInput = LAST) -> RoutedPrompt:
     r"""Read the prompt of a completion or the input of an embedding.
 
-    A string, many, a list of tokens, or many.
+    Args:
+        value: A string, a list of strings, a list of tokens, or a list of such lists.
+        routed: The part that the router reads.
     """
     prompt = RoutedPrompt()
     entries = value if type(value) is list else [value]
     texts = [entry for entry in entries if type(entry) is str]
     prompt.text = "\n".join(texts)
     if routed.kind == "conversation":
-        # A prompt that is completed may hold all turns.
+        # The prompt of a completion may contain all turns.
         prompt.text = prompt.text[-routed.max_characters :]
     for entry in entries:
         if type(entry) is list:
-            # Some servers read texts between tokens.
+            # Some servers accept texts between tokens.
             prompt.tokens += len(entry)
             prompt.count_all([each for each in entry if type(each) is not int])
         elif type(entry) is int:
@@ -237,14 +237,14 @@ def prompt_of_texts(value: Any, routed: RoutingInput = LAST) -> RoutedPrompt:
 
 
 def text_of(content: Any) -> str:
-    r"""The text of a message: a string, or the text parts of a list, a line each."""
+    """Return the text of a message: a string, or the text parts of a list, joined by newlines."""
     if type(content) is str:
         return content
     return "\n".join(text for part in _parts_of(content) if (text := _text_of_part(part)))
 
 
 def _content_of(message: Json) -> Any:
-    # What a tool gave back stands under "output" in a response's input.
+    # In the Responses API, the result of a tool is under "output".
     content = message.get("content")
     return message.get("output") if content is None else content
 
@@ -262,7 +262,7 @@ def _text_of_part(part: Any) -> str:
 
 
 def _measure(message: Json, prompt: RoutedPrompt) -> None:
-    # Whatever it is called: refusals and reasons of earlier turns are read, too.
+    # Count every member: experts also read refusals and reasoning of earlier turns.
     prompt.count_all(message)
     role, kind, calls = message.get("role"), message.get("type"), message.get("tool_calls")
     if role == "assistant" or kind == "function_call":
@@ -286,17 +286,17 @@ def _routed_text(messages: Sequence[Json]) -> str:
 
 
 def _with_system(messages: Sequence[Json], instructions: str, most: int) -> str:
-    """The beginning of the system prompt and the last thing that the user said."""
+    """Return the beginning of the system prompt and the user's last message."""
     last = _routed_text(messages)
     texts = [instructions, *(_content(one) for one in messages if one.get("role") in _SYSTEM)]
     system = _BETWEEN.join(text for text in texts if text and text != last)
-    # What the user said counts for more, and is never cut here.
+    # The user's message matters more and is never cut here.
     system = system[: max(0, most - len(last) - len(_BETWEEN))]
     return f"{system}{_BETWEEN}{last}" if system else last
 
 
 def _conversation(messages: Sequence[Json], most: int) -> str:
-    """The end of what user and assistant said; as a whole message if they said nothing."""
+    """Return the end of the user's and assistant's messages, or any message without those."""
     texts: list[str] = []
     size = 0
     for message in reversed(messages):
@@ -306,7 +306,7 @@ def _conversation(messages: Sequence[Json], most: int) -> str:
             size += len(text) + len(_BETWEEN)
         if size > most + len(_BETWEEN):
             break
-    # Joined from its end on, so that a long history is not copied.
+    # Built from the end, so that a long history is not copied.
     return _BETWEEN.join(reversed(texts))[-most:] or _routed_text(messages)
 
 
@@ -318,7 +318,7 @@ def _is_tool_result(message: Json) -> bool:
     kind = message.get("type")
     if message.get("role") in _TOOL_ROLES:
         return True
-    # Anthropic's clients send the results of tools as blocks of the user.
+    # Anthropic's clients send tool results as blocks of the user's message.
     blocks = [part.get("type") for part in _parts_of(message.get("content")) if type(part) is dict]
     is_block = "tool_result" in blocks and "text" not in blocks
     return is_block or (type(kind) is str and kind.endswith("_call_output"))
@@ -336,9 +336,9 @@ def _opening(messages: Sequence[Json]) -> list[str] | None:
 
 
 def _addresses(content: Any) -> Iterator[str]:
-    """Images by their address or content.
+    """Yield the address or content of each image.
 
-    The same question about two pictures begins two conversations.
+    The same question about two images begins two different conversations.
     """
     for part in _parts_of(content):
         if type(part) is not dict:

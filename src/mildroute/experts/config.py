@@ -1,4 +1,4 @@
-"""``experts.yaml``: the experts of a file, and how they are built."""
+"""Reading of ``experts.yaml`` and building of its experts."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class ExpertSpec:
 
     @property
     def where(self) -> str:
-        """File and line, as messages show them."""
+        """Return file and line, as messages show them."""
         return f"{self.path.name}:{self.line}"
 
     @property
     def price(self) -> Price | None:
-        """Dollars per million tokens; ``None`` for an expert that is free or paid per answer."""
+        """Return dollars per million tokens; ``None`` for a free or per-answer expert."""
         price = self.settings.get("price")
         if isinstance(price, Mapping):
             return None if "per_answer" in price else Price(**price)
@@ -74,7 +74,7 @@ class ExpertSpec:
 
     @property
     def per_answer(self) -> float | None:
-        """Dollars per answer; ``None`` for an expert that is free or paid per token."""
+        """Return dollars per answer; ``None`` for a free or per-token expert."""
         price = self.settings.get("price")
         return price.get("per_answer") if isinstance(price, Mapping) else None
 
@@ -87,8 +87,9 @@ class ExpertFile:
         path: The file.
         experts: Experts in the order of the file.
         prices_date: Date of the prices, as written.
-        judges: Experts that only judge answers: they get no queries and are never served.
-        baseline: Expert whose bill is paid today, against which savings are measured, or ``None``.
+        judges: Experts that only judge answers; they get no queries and serve no requests.
+        baseline: Name of the expert in use today, against whose bill savings are measured, or
+            ``None``.
 
     Example:
         >>> experts = (ExpertSpec("a", "openai", {"price": 2}),)
@@ -104,7 +105,7 @@ class ExpertFile:
 
     @property
     def prices(self) -> PriceList | None:
-        """Prices per million tokens of the experts that have one; ``None`` if no expert has one."""
+        """Return the prices per million tokens; ``None`` if no expert has such a price."""
         prices = {spec.name: spec.price for spec in self.experts if spec.price is not None}
         return PriceList(prices, self.prices_date, self.path.name) if prices else None
 
@@ -126,10 +127,10 @@ class ExpertFile:
 
 
 def read_experts(path: str | Path) -> ExpertFile:
-    r"""Read and check a file of experts; nothing is built, imported or called.
+    r"""Read and check a file of experts, without building or calling any.
 
     Every error names file and line. Environment variables are not substituted: ``api_key_env``
-    names a key, which is never stored.
+    names the variable of a key, and the key itself is never stored.
 
     Args:
         path: The YAML file.
@@ -174,7 +175,7 @@ def _specs(document: YamlDocument, section: str, path: Path) -> tuple[ExpertSpec
 
 
 def build_expert(spec: ExpertSpec) -> Expert:
-    """Build the expert that a file describes.
+    """Build an expert from its entry.
 
     Keys are read from the environment and files are opened, but no connection is made.
 
@@ -182,7 +183,7 @@ def build_expert(spec: ExpertSpec) -> Expert:
         spec: One of a file's experts.
 
     Returns:
-        The expert; close it when you are done.
+        The expert, which the caller closes.
 
     Example:
         >>> build_expert(ExpertSpec("crowd", "people", {"field": "label"})).name
@@ -194,14 +195,14 @@ def build_expert(spec: ExpertSpec) -> Expert:
         raise ArgumentError(f"{spec.where}: expert {spec.name!r}: {error}") from error
     if not isinstance(expert, Expert) or expert.name != spec.name:
         raise ArgumentError(
-            f"{spec.where}: the kind {spec.kind!r} must give an Expert called {spec.name!r}, got"
+            f"{spec.where}: the kind {spec.kind!r} must build an Expert named {spec.name!r}, got"
             f" {expert!r:.80}."
         )
     return expert
 
 
 def _settings_of(spec: ExpertSpec, model: type[T]) -> T:
-    """Return the settings of an expert as a model."""
+    """Return the checked settings of an expert."""
     content = {"kind": spec.kind, **spec.settings}
     return check_document(YamlDocument(spec.path.name, content), model)
 
@@ -249,7 +250,7 @@ def _build_anthropic(spec: ExpertSpec) -> Expert:
 
 
 def anthropic_headers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers of every request to Anthropic's API: version, key, and those of a file.
+    """Return the headers of every request to Anthropic's API: version, key and configured ones.
 
     Example:
         >>> anthropic_headers({"api_key_env": "CLAUDE_KEY"})
@@ -258,7 +259,7 @@ def anthropic_headers(settings: Mapping[str, Any]) -> dict[str, Any]:
     headers: dict[str, Any] = {"anthropic-version": ANTHROPIC_VERSION}
     if settings.get("api_key_env") is not None:
         headers["x-api-key"] = {"env": settings["api_key_env"]}
-    # Names of headers are the same in any case.
+    # Header names are case-insensitive.
     return headers | {name.lower(): value for name, value in settings.get("headers", {}).items()}
 
 

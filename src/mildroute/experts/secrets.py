@@ -1,4 +1,4 @@
-"""API keys: read from the environment, sent in headers, removed from every text of a server.
+"""API keys, which are read from the environment, sent in headers and removed from all texts.
 
 A server may repeat a key in an answer, an error or a header, and a library may log it.
 """
@@ -25,9 +25,9 @@ __all__ = [
     "validate_variable",
 ]
 
-# What stands in place of a key.
+# Replaces a key in texts.
 HIDDEN = "[secret]"
-# Characters of the longest key.
+# Maximum characters of a key.
 LONGEST = 4096
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _is_header_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}").fullmatch
@@ -44,7 +44,7 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# Headers that describe the bytes of one request, or the form in which the answer is read.
+# Headers that describe the bytes of one request, or the expected encoding of the answer.
 _SET_BY_US = frozenset(
     {
         "accept-encoding",
@@ -55,9 +55,8 @@ _SET_BY_US = frozenset(
         "host",
     }
 )
-_HEADER_FORM = "write a text, or {env: VARIABLE}, perhaps with a prefix"
-# Loggers of HTTP libraries and SDKs; httpcore logs response headers, in which a server may repeat
-# the key.
+_HEADER_FORM = "write a string, or {env: VARIABLE} with an optional prefix"
+# Loggers of HTTP libraries and SDKs. httpcore logs response headers, which may repeat the key.
 _SCRUBBED = (
     "httpx",
     "httpcore.connection",
@@ -93,13 +92,13 @@ class _HiddenText(str):
 
 
 class Secret:
-    """The value of an environment variable, only for the header of a request.
+    """The value of an environment variable, for use in request headers only.
 
-    A pickle contains only the name of the variable, which is read again on loading.
+    A pickle contains only the name of the variable; loading reads the variable again.
 
     Args:
         variable: Name of the environment variable: capital letters, digits and underscores, so that
-            a key written here by mistake is rejected and not shown.
+            a key given by mistake is rejected without being shown.
         environment: Values of the variables; defaults to the process's own environment.
 
     Example:
@@ -137,7 +136,7 @@ class Secret:
         return _HiddenBytes(b"Bearer " + self._value)
 
     def header(self, prefix: bytes = b"") -> bytes:
-        """Return the value of another header, after a prefix; its repr is hidden.
+        """Return the value of another header, with a prefix; the value's repr is hidden.
 
         Example:
             >>> Secret("KEY", {"KEY": "sk-1234"}).header(b"Token ") == b"Token sk-1234"
@@ -154,8 +153,8 @@ class Secret:
             >>> Secret("KEY", {"KEY": "sk-1234"}).scrub("bad key SK-1234")
             'bad key [secret]'
         """
-        # Hardly any text contains the key, and it is much faster to search for plain text than to
-        # match a pattern.
+        # Few texts contain the key, and searching for plain text is much faster than matching a
+        # pattern.
         folded = text.lower()
         has_hint = any(hint in folded for hint in self._hints)
         return self._pattern.sub(HIDDEN, text) if has_hint else text
@@ -163,7 +162,7 @@ class Secret:
     def scrub_answer(self, text: str) -> str:
         """Return an answer without the key.
 
-        A short key, as used for local servers, may be a word of the answer and is not removed.
+        A short key, as used for local servers, is not removed, because it may be an ordinary word.
 
         Example:
             >>> Secret("KEY", {"KEY": "none"}).scrub_answer("There are none.")
@@ -172,43 +171,43 @@ class Secret:
         return self.scrub(text) if len(self._value) >= MIN_UNIQUE else text
 
     def __repr__(self) -> str:
-        """Show the variable's name alone."""
+        """Return a representation with only the variable's name."""
         return f"Secret({self.variable!r})"
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
-        """Store the variable's name alone."""
+        """Pickle only the variable's name."""
         return Secret, (self.variable,)
 
     def __getstate__(self) -> NoReturn:
-        """Raise an error: the state would contain the key."""
+        """Raise an error, because the state would contain the key."""
         raise ArgumentError("a key is never stored; store the name of its environment variable.")
 
     def __copy__(self) -> Secret:
-        """Return the same object, which never changes."""
+        """Return the same object, because it is immutable."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
-        """Return the same object, which never changes."""
+        """Return the same object, because it is immutable."""
         return self
 
 
 def validate_variable(variable: str) -> str:
-    """Return the name if an environment variable may have it; its value is not read."""
+    """Return the name of an environment variable if it is valid, without reading the variable."""
     if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
         raise ArgumentError(
-            "a key is named by an environment variable of capital letters, digits and underscores,"
-            " such as SMALL_KEY, got something else (not shown: it may be the key); export the key"
-            " under such a name and give the name."
+            "a key must be given as the name of an environment variable of capital letters, digits"
+            " and underscores, such as SMALL_KEY, got something else (not shown: it may be the"
+            " key); export the key and give the variable's name."
         )
     return variable
 
 
 def validate_headers(headers: Any, *, has_key: bool = False) -> Mapping[str, Any]:
-    """Return the headers if they can be sent; no environment variable is read.
+    """Return the headers if they are valid, without reading environment variables.
 
     Args:
-        headers: For each name a text, or a mapping with ``env``, the name of an environment
-            variable, and optionally ``prefix``, a text before its value.
+        headers: A string for each name, or a mapping with ``env``, the name of an environment
+            variable, and an optional ``prefix`` for its value.
         has_key: Whether ``api_key_env`` is given, which sets Authorization.
     """
     if not isinstance(headers, Mapping):
@@ -217,7 +216,7 @@ def validate_headers(headers: Any, *, has_key: bool = False) -> Mapping[str, Any
     for name, value in headers.items():
         _check_header_name(name, has_key=has_key)
         if name.lower() in seen:
-            raise ArgumentError(f"each header must be given once, got {name.lower()!r} twice.")
+            raise ArgumentError(f"each header must be given only once, got {name.lower()!r} twice.")
         seen.add(name.lower())
         _check_header_value(name, value)
     return headers
@@ -239,13 +238,13 @@ def _check_header_name(name: Any, *, has_key: bool) -> None:
         )
     if lower == "authorization" and has_key:
         raise ArgumentError(
-            f"headers must not contain {name!r} beside api_key_env, which sets it; leave one"
+            f"headers must not contain {name!r} together with api_key_env, which sets it; leave one"
             " of them out."
         )
 
 
 def _check_header_value(name: str, value: Any) -> None:
-    """Check a value, which is never repeated in a message: it may be a key."""
+    """Check a value, which messages never repeat because it may be a key."""
     if isinstance(value, Mapping):
         unknown = [key for key in value if key not in ("env", "prefix")]
         if unknown or "env" not in value:
@@ -256,13 +255,13 @@ def _check_header_value(name: str, value: Any) -> None:
         raise ArgumentError(f"the header {name!r} must have a value; {_HEADER_FORM}.")
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         raise ArgumentError(
-            f"the header {name!r} must have printable ASCII characters as its value, got something"
-            f" else (not shown: it may be a key); {_HEADER_FORM}."
+            f"the value of header {name!r} must be printable ASCII characters, got something else"
+            f" (not shown: it may be a key); {_HEADER_FORM}."
         )
 
 
 class SecretSet:
-    """Several keys that are removed from texts together.
+    """A set of keys to remove from texts.
 
     Args:
         secrets: The keys.
@@ -275,7 +274,7 @@ class SecretSet:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether any secrets are present."""
+        """Return whether there are any keys."""
         return bool(self.secrets)
 
     def scrub(self, text: str) -> str:
@@ -292,7 +291,7 @@ class SecretSet:
 
 
 class RequestHeaders(SecretSet):
-    """Headers of every request to an expert: its key, and those from its file.
+    """The headers of every request to an expert: its key and its configured headers.
 
     Values from the environment are hidden and scrubbed like keys. A pickle contains only the names
     of their variables.
@@ -335,19 +334,19 @@ class RequestHeaders(SecretSet):
         self.names = frozenset(name for name, _, _ in parts)
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Return names, in lowercase, and values; those of the environment hide their repr."""
+        """Return lowercase names and values; values from the environment hide their repr."""
         return [
             (name, text if secret is None else secret.header(text))
             for name, text, secret in self._parts
         ]
 
     def __repr__(self) -> str:
-        """Show the names alone."""
+        """Return a representation with only the names."""
         return f"RequestHeaders({sorted(name.decode() for name in self.names)})"
 
 
 class LogGuard(logging.Filter):
-    """A filter that keeps keys out of the logs of HTTP libraries and SDKs while it is on."""
+    """A logging filter that removes keys from the logs of HTTP libraries and SDKs."""
 
     def __init__(self, secrets: SecretSet) -> None:
         super().__init__()
@@ -359,7 +358,7 @@ class LogGuard(logging.Filter):
         return True
 
     def on(self) -> None:
-        """Start to filter."""
+        """Start filtering."""
         for name in _SCRUBBED:
             logging.getLogger(name).addFilter(self)
 

@@ -1,4 +1,4 @@
-"""Settings of a model and of its calls: price, context, base URL, timeouts, retries."""
+"""Settings of an expert's model and of the calls to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,24 @@ __all__ = [
 ]
 
 
-# The address of an endpoint: http or https, and no key in it.
+_OURS = ("messages", "model", "prompt", "stream", "stream_options")
+_BOUNDS = ("max_tokens", "max_completion_tokens")
+# Upper bound of the tokens that a server adds to a prompt.
+HIDDEN_PROMPT = 256
+# Arguments of LiteLLM's functions that an expert's other settings cover, each with the name of the
+# setting, or that would change what mildroute counts and bounds.
+_ARGUMENTS = {
+    "api_base": "base_url",
+    "api_key": "api_key_env",
+    "base_url": "base_url",
+    "extra_headers": "headers",
+    "headers": "headers",
+    "timeout": "timeout",
+    **dict.fromkeys(
+        ("messages", "model", "stream", "stream_options", "input", "prompt", "fallbacks"), ""
+    ),
+    **dict.fromkeys(("max_retries", "num_retries", "mock_response", "n"), ""),
+}
 
 
 def validate_base_url(url: str) -> str:
@@ -47,7 +64,9 @@ def validate_base_url(url: str) -> str:
     if not isinstance(url, str) or any(
         letter.isspace() or not letter.isprintable() for letter in url
     ):
-        raise ArgumentError("base_url must be text without spaces; write it as https://host/v1.")
+        raise ArgumentError(
+            "base_url must be a string without spaces; write it as https://host/v1."
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -70,20 +89,20 @@ def validate_base_url(url: str) -> str:
 
 
 def validate_query(query: Any) -> Mapping[str, str | int]:
-    """Return the query string of an address, such as Azure's api-version, if it can be sent.
+    """Return the query string of an address, such as Azure's api-version, if it is valid.
 
     Args:
-        query: Texts or whole numbers by name; no secrets, because proxies would log them.
+        query: Strings or whole numbers by name; no secrets, because proxies would log them.
     """
     if not isinstance(query, Mapping) or not all(isinstance(name, str) for name in query):
         raise ArgumentError(
-            "query must be a mapping from names to texts; write api-version: 2024-10-21."
+            "query must be a mapping from names to strings; write api-version: 2024-10-21."
         )
     for name, value in query.items():
         if not name or isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ArgumentError(
-                f"query must contain texts or whole numbers, got {type(value).__name__} under"
-                f" {name!r:.60}; put it in quotes, and a key into headers."
+                f"query must contain strings or whole numbers, got {type(value).__name__} under"
+                f" {name!r:.60}; quote the value, or move a key to headers."
             )
     return query
 
@@ -96,10 +115,6 @@ def query_string(query: Mapping[str, str | int]) -> str:
         '?api-version=2024-10-21'
     """
     return f"?{urlencode(query)}" if query else ""
-
-
-# How an endpoint is called: how many calls at once, how long, how often again. Nothing here
-# changes an answer.
 
 
 @dataclass(frozen=True)
@@ -122,7 +137,7 @@ class Timeouts:
     read: float | None = field(default=None, metadata={"gt": 0})
 
     def __post_init__(self) -> None:
-        """Check all of them."""
+        """Check the numbers."""
         for name in ("total", "connect", "read"):
             if name != "read" or self.read is not None:
                 validate_amount(f"seconds of a {name} timeout", getattr(self, name), positive=True)
@@ -130,13 +145,13 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class CallSettings:
-    """Concurrency, timeouts and retries of calls.
+    """Concurrency, timeouts and retries of calls, none of which changes an answer.
 
     Args:
-        concurrency: Maximum calls at the same time.
+        concurrency: Maximum number of concurrent calls.
         timeouts: Timeouts of one attempt.
-        backoff: When a failed attempt is retried.
-        largest: Maximum bytes of an answer; a longer one is an error and is never held in full.
+        backoff: When to retry a failed attempt.
+        largest: Maximum bytes of an answer; a longer answer is an error and never held in full.
 
     Example:
         >>> CallSettings(concurrency=2).timeouts.total
@@ -154,28 +169,20 @@ class CallSettings:
             validate_count(name, getattr(self, name))
 
 
-# The model, its prompt, its sampling and its price: all that decides an endpoint's answers.
-
-
-_OURS = ("messages", "model", "prompt", "stream", "stream_options")
-_BOUNDS = ("max_tokens", "max_completion_tokens")
-HIDDEN_PROMPT = 256
-
-
 @dataclass(frozen=True)
 class ModelSettings:
     """A model behind an address, with its prompt, its sampling and its price.
 
     Args:
-        base_url: Address to which ``/chat/completions`` is appended; ``None`` if an SDK knows it.
-            The address is not part of the version, because a server that moves gives the same
-            answers. If a new address means different answers, change ``version``.
+        base_url: Address to which ``/chat/completions`` is appended; ``None`` if an SDK knows the
+            address. The address is not part of the version, because a server that moves gives
+            the same answers. If a new address means different answers, change ``version``.
         model: Name of the model at that address.
         prompt: Template that turns a query into its prompt.
         request: Additional keys of the request (max_tokens, temperature, ...), sent unchanged.
         price: Dollars per million tokens; ``None`` for a model that costs nothing.
         context: Maximum tokens of prompt and answer together, if known.
-        version: Your own name for this version, if any.
+        version: Your own name for this version; may be empty.
         logprobs: Whether to request log-probabilities of an answer's tokens. They are not part of
             the version, because they do not change the answer.
         query: Query string of the address; it is not part of the version either.
@@ -200,7 +207,7 @@ class ModelSettings:
     query: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the parts that do not check themselves."""
+        """Check the settings that do not check themselves."""
         if self.base_url is not None:
             object.__setattr__(self, "base_url", validate_base_url(self.base_url))
         if not isinstance(self.model, str) or not self.model.strip():
@@ -213,20 +220,20 @@ class ModelSettings:
             validate_count("context", self.context)
         if self.logprobs and self.prompt.raw is not None:
             raise ArgumentError(
-                "logprobs must be false for a raw prompt: only /chat/completions tells"
-                " log-probabilities in a form that is read; leave it out, or give a user prompt."
+                "logprobs must be false for a raw prompt, because log-probabilities are only read"
+                " from /chat/completions; leave logprobs out, or give a user prompt."
             )
 
     @property
     def url(self) -> str:
-        """Address of the requests."""
+        """Return the address of the requests."""
         return f"{self.base_url}/{self.prompt.path}{query_string(self.query)}"
 
     @property
     def fingerprint(self) -> str:
-        """The expert's version.
+        """Return the expert's version.
 
-        It changes with model, prompt, request, price and ``version``, and with nothing else.
+        The version depends on model, prompt, request, price and ``version`` alone.
         """
         return fingerprint("openai", self._version_parts(), version=self.version)
 
@@ -248,19 +255,16 @@ class ModelSettings:
         ).encode()
 
     def max_cost(self, body: bytes) -> float:
-        """Return the maximum cost of one attempt with this body; infinite for an unbounded answer.
+        """Return the maximum cost of one attempt; infinite for an unbounded answer.
 
-        No token is shorter than a byte, so the bytes of the request bound the input tokens, plus
-        some slack for what a server adds. ``max_tokens``, ``max_completion_tokens`` or ``context``
-        bound the output tokens.
+        No token is shorter than a byte, so the bytes of the request, plus some slack for tokens
+        that a server adds, bound the input tokens. ``max_tokens``, ``max_completion_tokens`` or
+        ``context`` bound the output tokens.
         """
         return self.dollars_for(len(body) + HIDDEN_PROMPT)
 
     def dollars_for(self, tokens_in: float) -> float:
-        """Return the cost of one attempt with an answer of maximum length.
-
-        Infinite if nothing bounds the answer.
-        """
+        """Return the cost of one attempt with the longest answer; infinite without a bound."""
         if self.price is None:
             return 0.0
         longest = self._max_output_tokens()
@@ -290,7 +294,7 @@ class AnthropicSettings(ModelSettings):
     """
 
     def __post_init__(self) -> None:
-        """Check the parts."""
+        """Check the settings."""
         super().__post_init__()
         if self.prompt.raw is not None:
             raise ArgumentError(
@@ -300,16 +304,16 @@ class AnthropicSettings(ModelSettings):
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """Return the address of the requests."""
         return messages_url(self.base_url or "") + query_string(self.query)
 
     @property
     def fingerprint(self) -> str:
-        """The expert's version; see :attr:`ModelSettings.fingerprint`."""
+        """Return the expert's version; see :attr:`ModelSettings.fingerprint`."""
         return fingerprint("anthropic", self._version_parts(), version=self.version)
 
     def body(self, query: Query) -> bytes:
-        """The request as JSON; a field that the prompt needs and the query lacks is an error."""
+        """Return the request as JSON; raise if the query lacks a field that the prompt needs."""
         messages = self.prompt.payload(query)["messages"]
         return json.dumps(message_body(self.model, messages, self.request)).encode()
 
@@ -317,7 +321,7 @@ class AnthropicSettings(ModelSettings):
         return float(self.request.get("max_tokens", DEFAULT_MAX_TOKENS))
 
     def parse(self, document: Any) -> Completion:
-        """The answer in a parsed body, of any shape."""
+        """Return the answer in a parsed body of any shape."""
         return parse_message(document)
 
 
@@ -332,23 +336,23 @@ def messages_url(base_url: str) -> str:
 
 
 def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return additional keys of a request if they can be sent and mildroute does not set them."""
+    """Return additional keys of a request if they are valid and mildroute does not set them."""
     if not isinstance(request, Mapping) or any(not isinstance(name, str) for name in request):
         raise ArgumentError(
-            f"request must be a mapping from texts to values, got {type(request).__name__}; write"
+            f"request must be a mapping from names to values, got {type(request).__name__}; write"
             " max_tokens: 64."
         )
     ours = sorted(set(_OURS) & request.keys())
     if ours:
         raise ArgumentError(
-            f"request must not contain {ours[0]!r}, which mildroute sets itself; give model and"
-            " prompt beside request."
+            f"request must not contain {ours[0]!r}, which mildroute sets itself; put model and"
+            " prompt next to request."
         )
     for name in ("n", "best_of"):
         if request.get(name, 1) not in (None, 1):
             raise ArgumentError(
-                f"request must be for one answer, got {name}={request[name]!r}; the others would"
-                " be paid and thrown away."
+                f"request must be for one answer, got {name}={request[name]!r}; the others would be"
+                " paid for and discarded."
             )
     for name in _BOUNDS:
         if request.get(name) is not None:
@@ -357,36 +361,17 @@ def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
         json.dumps(request, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
-            f"request must be JSON-serializable: {error}; use finite numbers, texts, lists and"
+            f"request must be JSON-serializable: {error}; use finite numbers, strings, lists and"
             " mappings."
         ) from None
     return request
-
-
-# Arguments of LiteLLM's functions for one provider: a region, a project, a version.
-
-
-# Arguments of the SDK that other settings of an expert stand for, or that would change what
-# mildroute counts and bounds.
-_ARGUMENTS = {
-    "api_base": "base_url",
-    "api_key": "api_key_env",
-    "base_url": "base_url",
-    "extra_headers": "headers",
-    "headers": "headers",
-    "timeout": "timeout",
-    **dict.fromkeys(
-        ("messages", "model", "stream", "stream_options", "input", "prompt", "fallbacks"), ""
-    ),
-    **dict.fromkeys(("max_retries", "num_retries", "mock_response", "n"), ""),
-}
 
 
 def validate_params(params: Any) -> Mapping[str, Any]:
     """Return additional arguments of LiteLLM's functions, such as ``aws_region_name``, if valid.
 
     Args:
-        params: By name; a mapping with ``env`` alone names an environment variable.
+        params: Arguments by name; a mapping with only ``env`` names an environment variable.
     """
     if not isinstance(params, Mapping) or any(not isinstance(name, str) for name in params):
         raise ArgumentError(
@@ -395,7 +380,7 @@ def validate_params(params: Any) -> Mapping[str, Any]:
     for name, value in params.items():
         if name in _ARGUMENTS:
             instead = (
-                f"give {_ARGUMENTS[name]} beside params" if _ARGUMENTS[name] else "leave it out"
+                f"put {_ARGUMENTS[name]} next to params" if _ARGUMENTS[name] else "leave it out"
             )
             raise ArgumentError(
                 f"params must not contain {name!r}, which mildroute sets itself; {instead}."
@@ -406,5 +391,5 @@ def validate_params(params: Any) -> Mapping[str, Any]:
 
 
 def is_variable(value: Any) -> bool:
-    """Return whether a value of params names an environment variable."""
+    """Return whether a parameter's value names an environment variable."""
     return isinstance(value, Mapping) and [*value] == ["env"]

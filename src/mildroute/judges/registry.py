@@ -1,4 +1,4 @@
-"""Judges by name, built in or registered by other distributions."""
+"""A registry of judges, built in or registered by other distributions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mildroute.judges.column import ColumnJudge
 
 __all__ = ["GROUP", "get_judge", "judge_from_config", "judge_names"]
 
-# Entry-point group under which other distributions register judges: classes, or functions that make
-# one.
+# Entry-point group under which other distributions register judges: classes, or functions that
+# return a judge.
 GROUP = "mildroute.judges"
 
 _BUILT_IN = {
@@ -52,9 +52,9 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
         name: One of :func:`judge_names`; built-in names take precedence. Several comma-separated
             names make a :class:`ColumnJudge`, and settings begin with the name of their judge:
             ``{"numeric.absolute": 0.5}``.
-        **settings: Settings of the judge. If it passes a part of the answer to another judge
-            (``json``, ``regex``), ``compare`` may be the name of that judge, and settings that the
-            first does not have go to the second.
+        **settings: Settings of the judge. For a judge that passes a part of the answer to another
+            judge (``json``, ``regex``), ``compare`` may be the name of the second judge, which also
+            gets the settings that the first does not have.
 
     Example:
         >>> get_judge("json", path="answer", compare="numeric", absolute=0.5).compare.absolute
@@ -82,21 +82,21 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     judge = maker(**own)
     if not isinstance(judge, Judge):
         raise ArgumentError(
-            f"judge {name!r} must have name, version and judge, got {type(judge).__name__}; correct"
-            " the entry point."
+            f"judge {name!r} must have name, version and judge, got {type(judge).__name__}; fix the"
+            " entry point."
         )
     return judge
 
 
 def _settings_by_judge(name: str, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each of several judges, whose names are separated by commas."""
+    """Return the settings of each judge in a comma-separated list of names."""
     by_judge: dict[str, dict[str, Any]] = {each.strip(): {} for each in name.split(",")}
     for key, value in settings.items():
         owner, _, setting = key.partition(".")
         if not setting or owner not in by_judge:
             raise ArgumentError(
-                f"a setting of one of several judges must be <judge>.<setting>, got {key!r}; begin"
-                f" it with one of {', '.join(by_judge)}."
+                f"with several judges, a setting must be <judge>.<setting>, got {key!r}; the judge"
+                f" must be one of {', '.join(by_judge)}."
             )
         by_judge[owner][setting] = value
     return by_judge
@@ -121,8 +121,7 @@ def _signature(name: str, maker: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(maker)
     except (TypeError, ValueError) as broken:
         raise ArgumentError(
-            f"judge {name!r} must have name, version and judge, got {maker!r}; correct the entry"
-            " point."
+            f"judge {name!r} must have name, version and judge, got {maker!r}; fix the entry point."
         ) from broken
 
 
@@ -167,5 +166,5 @@ def judge_from_config(
             return get_judge(name, **{**settings, _EXPERT: build(spec)})
     options = ", ".join(dict.fromkeys(spec.name for spec in specs)) or "none"
     raise ArgumentError(
-        f"judge {name!r} must ask an expert of experts.yaml, got {expert!r:.60}; known: {options}."
+        f"judge {name!r} needs an expert from experts.yaml, got {expert!r:.60}; known: {options}."
     )
