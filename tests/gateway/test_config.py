@@ -143,7 +143,7 @@ def test_an_unknown_setting_is_reported_before_other_mistakes(tmp_path: Path) ->
 def test_one_setting_may_stand_for_its_section(tmp_path: Path, text: str) -> None:
     config = read_config(written(tmp_path, text + "page: false\nrouting: {exploration: 0.05}\n"))
     assert config.store == StoreConfig("redis://host:6379/0")
-    assert not config.page.enabled
+    assert not config.page
     assert config.routing.exploration.rate == 0.05
 
 
