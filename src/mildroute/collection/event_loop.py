@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
 __all__ = ["run_coroutine"]
 
 T = TypeVar("T")
+_SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -43,6 +44,9 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             result = pool.submit(work)
             is_ready.set()
+            # An interrupt that arrives just before an endless wait begins would not end it.
+            while not wait([result], timeout=_SECONDS_BETWEEN_LOOKS).done:
+                pass
             return result.result()
         except KeyboardInterrupt:
             is_ready.set()
