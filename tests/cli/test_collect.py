@@ -67,7 +67,7 @@ def test_programs_get_counts_and_a_capped_run_says_so(
     options = ["--experts", "experts.yaml", "--judge", "exact", "--max-dollars", 2, "--json"]
     refused = mildroute("collect", "queries.jsonl", *options)
     assert refused.exit_code == 2
-    assert "must be told that it may spend up to" in refused.stderr
+    assert "does not prompt before spending up to" in refused.stderr
     assert "add --yes" in refused.stderr
     assert not pool.calls
     found = json.loads(mildroute("collect", "queries.jsonl", *options, "--yes").stdout)

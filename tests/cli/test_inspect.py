@@ -34,7 +34,7 @@ def test_without_a_price_weight_money_is_spoken_of(
     assert result.exit_code == 0
     for words in (
         "% less than large",
-        "what could be saved of the bill of large, the most expensive",
+        "possible savings on the bill of large, the most expensive",
         "by a quick router",
         "by a coin",
     ):

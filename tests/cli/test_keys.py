@@ -26,7 +26,7 @@ def test_a_key_is_printed_once_and_opens_the_gateway(
     assert result.exit_code == 0, result.output
     key = result.stdout.strip()
     assert key not in result.stderr
-    assert "shown this once" in result.stderr
+    assert "shown only this once" in result.stderr
     assert KeyStore.read(path).find(f"Bearer {key}") == APIClient("team-a", 600.0, 5.0)
 
 

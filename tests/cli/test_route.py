@@ -164,7 +164,7 @@ def test_an_id_for_a_whole_file_or_of_no_known_kind_is_refused(
         in mildroute("route", fitted[0], "--file", tmp_path / "many.jsonl").stderr
     )
     assert (
-        "is for one TEXT"
+        "needs a TEXT"
         in mildroute(
             "route", fitted[0], "--file", tmp_path / "many.jsonl", "--request-id", "a"
         ).stderr
@@ -194,7 +194,7 @@ def test_what_is_unlike_the_training_data_goes_to_the_best_single_expert(
 def test_a_text_or_a_file_is_needed_but_not_both(
     fitted: Fitted, mildroute: Callable[..., Any]
 ) -> None:
-    assert "give a TEXT or --file" in mildroute("route", fitted[0]).stderr
+    assert "give either a TEXT or --file" in mildroute("route", fitted[0]).stderr
 
 
 def test_a_router_over_vectors_cannot_read_texts(

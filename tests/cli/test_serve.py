@@ -269,7 +269,7 @@ def test_an_address_that_others_can_reach_needs_keys(
     )
     assert result.exit_code == 2
     assert (
-        "needs client keys, got none for '192.0.2.1'; make them with mildroute keys new"
+        "needs client keys, got none for '192.0.2.1'; create them with mildroute keys new"
         in result.stderr
     )
 
@@ -348,7 +348,7 @@ def test_a_check_refuses_what_a_gateway_would_wait_for(
     for name in ("file", "link", "log"):
         result = mildroute("serve", *options, "--log", str(tmp_path / name))
         assert result.exit_code == 2
-        assert "needs a folder that can be read and written" in result.stderr
+        assert "needs a readable and writable folder" in result.stderr
 
     (tmp_path / "log" / "decisions").unlink()
     (tmp_path / "log" / "decisions").mkdir()

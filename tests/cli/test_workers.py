@@ -161,7 +161,7 @@ KEYS = f"a: {{hash: 'sha256:{'0' * 64}', %s}}\n"
         (
             "routing:\n  exploration: {rate: 0.1, max_dollars_per_day: 1}\n",
             (),
-            "routing.exploration.max_dollars_per_day holds for each process",
+            "routing.exploration.max_dollars_per_day applies to each process",
         ),
     ],
     ids=["limits of keys", "admin port", "dollars of exploration"],

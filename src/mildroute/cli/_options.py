@@ -28,7 +28,7 @@ ScoreColumns: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--score",
-        help="Score column of an expert, who may be called otherwise; may be repeated.",
+        help="Score column of an expert, optionally with another name; may be repeated.",
         metavar="COLUMN[=EXPERT]",
     ),
 ]
@@ -36,13 +36,13 @@ ScoreScale: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--score-scale",
-        help="Worst and best score, such as 0:100, or 1:0 if less is better.",
+        help="Worst and best score, such as 0:100, or 1:0 if lower is better.",
         metavar="WORST:BEST",
     ),
 ]
 PriceUnit: TypeAlias = Annotated[
     str | None,
-    typer.Option("--price-unit", help="Tokens that --prices are for: 1M, 1K or token."),
+    typer.Option("--price-unit", help="Number of tokens that --prices are for: 1M, 1K or token."),
 ]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
@@ -51,7 +51,7 @@ Experts: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--experts",
-        help="Keep only these experts: names with commas between, none of which has a comma in it.",
+        help="Keep only these experts: comma-separated names, which must not contain commas.",
     ),
 ]
 Prices: TypeAlias = Annotated[
@@ -59,24 +59,22 @@ Prices: TypeAlias = Annotated[
     typer.Option(
         "--prices",
         help=(
-            "JSON or CSV with dollars per million tokens (expert, input, output); --price-unit for"
-            " others."
+            "JSON or CSV with dollars per million tokens (expert, input, output); see --price-unit"
+            " for other units."
         ),
     ),
 ]
 OutputTokens: TypeAlias = Annotated[
     float | None,
-    typer.Option(
-        "--output-tokens", help="Tokens of an answer, where the table has no counts.", min=0
-    ),
+    typer.Option("--output-tokens", help="Tokens of an answer, if the table has no counts.", min=0),
 ]
 Missing: TypeAlias = Annotated[
     str,
     typer.Option(
         "--missing",
         help=(
-            "A missing score: raise (an error), zero (it counts as 0), drop (the row) or, in fit,"
-            " keep (the expert was not asked: its costs are estimated)."
+            "Treatment of missing scores: raise an error, count them as zero, drop the row or, in"
+            " fit, keep the row and estimate the score of the expert that was not asked."
         ),
     ),
 ]
@@ -93,7 +91,8 @@ Quality: TypeAlias = Annotated[
     ),
 ]
 PriceWeight: TypeAlias = Annotated[
-    float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)
+    float | None,
+    typer.Option("--price-weight", help="Number of errors that one dollar is worth.", min=0),
 ]
 Encoder: TypeAlias = Annotated[
     str,
@@ -101,7 +100,7 @@ Encoder: TypeAlias = Annotated[
         "--encoder",
         help=(
             "auto, tfidf, tfidf-sparse, characters, hashing, numbers, minilm, minilm-int8, a"
-            " plug-in, a sentence model's folder or hub name; + joins several."
+            " plug-in, or the folder or hub name of a sentence model; + joins several."
         ),
     ),
 ]
@@ -113,13 +112,13 @@ By: TypeAlias = Annotated[
     typer.Option(
         "--by",
         help=(
-            "How to split: random, group, time, column ('split' says train or test), or auto:"
-            " column if there is one."
+            "How to split: random, group, time, column (the column 'split' holds train or test),"
+            " or auto, which means column if there is one, else random."
         ),
     ),
 ]
 TestShare: TypeAlias = Annotated[
-    float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)
+    float, typer.Option("--test", help="Share of the rows to test on.", min=0.01, max=0.9)
 ]
 
 
@@ -128,7 +127,7 @@ def columns_of(
     scores: list[str] | None = None,
     score_scale: str | None = None,
 ) -> dict[str, Any]:
-    """What options say of the columns of a table, as ``CostTable.read`` takes it.
+    """Return the options about columns as arguments of ``CostTable.read``.
 
     Example:
         >>> columns_of("Prompt", ["GPT=gpt-4o"], "0:100")["score_scale"]
@@ -143,7 +142,7 @@ def columns_of(
 
 
 def _expert_columns(scores: list[str]) -> Any:
-    """The column of each expert; without experts the columns alone."""
+    """Return the column of each expert, or the columns alone if no option names an expert."""
     pairs = [text.rpartition("=") for text in scores]
     if not any(between for _, between, _ in pairs):
         return scores
@@ -163,7 +162,7 @@ def _scale(text: str) -> tuple[float, float]:
 def target_of(
     budget: float | None, quality: float | None, price_weight: float | None
 ) -> Target | None:
-    """The one target that was given, or none.
+    """Return the one target that was given; ``None`` without a target.
 
     Example:
         >>> target_of(None, 0.95, None)

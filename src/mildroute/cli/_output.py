@@ -1,4 +1,4 @@
-"""What commands print and read: tables, JSON, progress bars; tables of costs from any source."""
+"""Input and output of commands: cost tables, printed tables, JSON and progress bars."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from mildroute.fitting.result import Line
 
 
-# Cost tables as the command line names them.
+_WIDTH_OF_FILES = 140
 
 
 def check_counted(missing: str) -> None:
-    """Refuse what only fitting can make use of."""
+    """Refuse ``--missing keep``, which only fitting supports."""
     if missing == "keep":
         raise ArgumentError(
-            "--missing keep is for 'mildroute fit' without --hold-out, which estimates the scores"
-            " of experts that were not asked; give raise, zero or drop."
+            "--missing keep is only for 'mildroute fit' without --hold-out, which estimates the"
+            " scores of experts that were not asked; give raise, zero or drop."
         )
 
 
@@ -45,20 +45,21 @@ def load_table(
     price_unit: str | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> CostTable:
-    """Read a table, keep some experts and put dollars to it.
+    """Read a table, select experts and add dollars.
 
-    Says on the error stream what was guessed of its columns, and how missing scores were counted.
+    Guesses about columns and the treatment of missing scores are reported on the error stream.
 
     Args:
         source: Path or URL.
-        experts: Names, in a list or with commas between, or none for all.
-        prices: File of list prices, or none.
-        output_tokens: Tokens of an answer, where the table has no counts.
-        missing: What a missing score means.
-        answers: Whether answers are read, too.
-        partial: Whether experts may have been left out on some queries, and missing be keep.
-        price_unit: Tokens that the list prices are for, or none for what the file says.
-        columns: Which column is what, as ``CostTable.read`` takes it.
+        experts: Names in a list or separated by commas; ``None`` selects all experts.
+        prices: File of list prices, or ``None``.
+        output_tokens: Tokens of an answer, if the table has no counts.
+        missing: Treatment of a missing score.
+        answers: Whether to read the answers as well.
+        partial: Whether experts may have been left out for some queries, which allows
+            ``missing="keep"``.
+        price_unit: Number of tokens that the list prices are for; ``None`` uses the file's unit.
+        columns: Roles of columns, as arguments of ``CostTable.read``.
 
     Returns:
         The table.
@@ -99,7 +100,7 @@ def load_table(
 
 
 def split_of(table: CostTable, by: str) -> str:
-    """How to split a table: as told or, for ``"auto"``, by its own column where it has one.
+    """Return how to split a table; ``"auto"`` means by its split column if it has one.
 
     Example:
         >>> from mildroute.costs.table import CostTable
@@ -113,9 +114,9 @@ def split_of(table: CostTable, by: str) -> str:
 
 
 def judge_of(source: str) -> str | None:
-    """Name and version of the judge that scored a table, as ``mildroute collect`` wrote them.
+    """Return name and version of the judge that scored a table, from ``mildroute collect``.
 
-    None where a table does not say.
+    Returns ``None`` if the table does not contain them.
 
     Example:
         >>> judge_of("no/such.parquet") is None
@@ -143,7 +144,7 @@ def judge_of(source: str) -> str | None:
 
 
 def names_in(text: str | None) -> list[str] | None:
-    """Names with commas between as a list.
+    """Return comma-separated names as a list.
 
     Example:
         >>> names_in("small, large"), names_in(None)
@@ -152,14 +153,8 @@ def names_in(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-# What commands print: JSON for programs, tables for people, progress on the error stream.
-
-
-_WIDTH_OF_FILES = 140
-
-
 def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, as people say them.
+    """Return a duration in seconds, minutes or hours, for people to read.
 
     Example:
         >>> duration(42), duration(600), duration(9000)
@@ -171,7 +166,7 @@ def duration(seconds: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; numbers that JSON does not know are null.
+    """Print one JSON document, with ``null`` for numbers that JSON does not support.
 
     Example:
         >>> print_json({"rows": 3, "regret": float("nan")})
@@ -207,7 +202,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     if sys.stdout.isatty():
         Console().print(table)
         return
-    # In a file or a pipe, lines need not fit a screen, and blanks at their ends are of no use.
+    # In a file or a pipe, lines need not fit a screen, and trailing blanks are useless.
     console = Console(width=_WIDTH_OF_FILES)
     with console.capture() as printed:
         console.print(table)
@@ -216,7 +211,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def print_lines(lines: Sequence[Line]) -> None:
-    """Print today's bill, the simplest alternative and the router: who answers, money, quality.
+    """Print dollars and quality of today's expert, the simplest alternative and the router.
 
     Example:
         >>> print_lines(())
@@ -237,18 +232,18 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def _figure(figure: Sequence[float], form: str, end_form: str) -> str:
-    """Return a figure with its interval, which is left out where it has no width."""
+    """Return a figure with its interval, except for an interval without width."""
     value, low, high = figure
     if math.isnan(value):
         return "unknown"
-    # Zero has no sign.
+    # Avoids a negative zero.
     first, last = (end_form.format(end + 0.0 if round(end, 4) else 0.0) for end in (low, high))
     shown = form.format(value if round(value, 4) else 0.0)
     return shown if first == last else f"{shown} [{first}, {last}]"
 
 
 def print_notes(notes: Sequence[str], mark: str = "-") -> None:
-    """Print sentences, one a line.
+    """Print sentences, one per line.
 
     Example:
         >>> print_notes(["no dollars"])
@@ -259,7 +254,7 @@ def print_notes(notes: Sequence[str], mark: str = "-") -> None:
 
 
 def _filled(text: str, stream: Any) -> str:
-    """A sentence in lines that fit the screen; in a file or a pipe it stays one line."""
+    """Return a sentence wrapped to the screen's width; unchanged in a file or a pipe."""
     if not stream.isatty():
         return text
     width = max(shutil.get_terminal_size().columns, 40)
@@ -278,9 +273,9 @@ def print_errors(notes: Sequence[str]) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar with the time left on the error stream.
+    """Yield a function that updates a progress bar on the error stream.
 
-    Gone when it is done, and not drawn in a file or a pipe.
+    The bar disappears at the end, and is not drawn in a file or a pipe.
 
     Example:
         >>> with progress_bar("fit") as tell:
@@ -310,7 +305,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         TextColumn("{task.fields[word]}"),
     )
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
-        # Not shown before its total is known.
+        # Hidden until the total is known.
         task = progress.add_task("", total=None, visible=False, title=title, word="")
         yield lambda done, total, word: progress.update(
             task, completed=done, total=total, word=word, visible=True

@@ -1,4 +1,4 @@
-"""``mildroute collect``: a cost table from queries and experts."""
+"""``mildroute collect``: build a cost table from queries and experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["collect_costs"]
 
 
-# Exit code: an expert has not one score.
+# Exit code if an expert has no score at all.
 NO_SCORES = 4
 _REDRAW, _REASONS = 0.25, 2
 _COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ paid", "left", "time left"]
@@ -162,7 +162,7 @@ def _setting(written: str) -> tuple[str, Any]:
 
     name, equals, value = written.partition("=")
     if not equals:
-        raise ArgumentError(f"a setting of a judge must be name=value, got {written!r}.")
+        raise ArgumentError(f"a judge setting must be name=value, got {written!r}.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -190,10 +190,7 @@ def _agreed(plan: CollectionPlan, job: CollectionJob, *, yes: bool, quiet: bool)
 
 
 def _check_free(at_most: float, is_judging_paid: bool) -> None:
-    """Refuse calls that have a price, unless --yes is given.
-
-    With --json there is no prompt.
-    """
+    """Refuse paid calls without --yes, because --json cannot prompt."""
     from mildroute.exceptions import ArgumentError
 
     if at_most or is_judging_paid:
@@ -201,8 +198,8 @@ def _check_free(at_most: float, is_judging_paid: bool) -> None:
             "" if is_judging_paid or at_most == float("inf") else f" up to {at_most:.4g} dollars"
         )
         raise ArgumentError(
-            f"--json does not prompt, so it must be told that it may spend{bound}; add --yes, and"
-            " best --max-dollars."
+            f"--json does not prompt before spending{bound}; add --yes to allow it, preferably"
+            " with --max-dollars."
         )
 
 
@@ -232,14 +229,14 @@ def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
     estimates = plan.estimates
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
-        f"all together: {as_dollars(sum(each.dollars for each in estimates))}, about"
+        f"total: {as_dollars(sum(each.dollars for each in estimates))}, about"
         f" {duration(longest)}; experts are called in parallel"
     ]
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
     if unmeasured:
         notes.append(
-            "time is a guess of one second a call, and dollars of the longest answers, until"
-            f" {', '.join(unmeasured)} have answered some"
+            "estimates assume one second per call and the longest answers until"
+            f" {', '.join(unmeasured)} have answered some queries"
         )
     judging = (
         [expert.name for expert in job.judge.experts()]
@@ -258,7 +255,7 @@ def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
 
 @contextmanager
 def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]]:
-    """A table that follows the run on a terminal, a line now and then elsewhere."""
+    """Yield a function that shows progress: a live table on a terminal, lines elsewhere."""
     from rich.console import Console
     from rich.live import Live
 

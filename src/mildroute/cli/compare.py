@@ -1,4 +1,4 @@
-"""``mildroute compare``: routers beside single experts and the oracle; ``mildroute demo``."""
+"""``mildroute compare``: compare routers with single experts and the oracle."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ def compare_routers(
 ) -> None:
     """Fit several routers on one part of a TABLE and measure them on the other.
 
-    With --budget or --quality, each router is compared at the point of its own frontier for that
-    target.
+    With --budget or --quality, each router is compared at its own operating point for that target.
 
     Example: mildroute compare costs.parquet --quality 0.95
     """
@@ -105,7 +104,7 @@ def compare_routers(
 
 
 def _routers(names: Sequence[str], seed: int, *, for_target: bool) -> dict[str, Any]:
-    """The usual routers, and those of these names that are not among them."""
+    """Return the usual routers, and any others with these names."""
     from mildroute.evaluation.comparison import default_routers
     from mildroute.persistence.registry import get_router
 
@@ -116,7 +115,7 @@ def _routers(names: Sequence[str], seed: int, *, for_target: bool) -> dict[str, 
 
 
 def show_comparison(found: Comparison) -> None:
-    """Print a comparison, the lowest cost first.
+    """Print a comparison, sorted by cost or, with a target, by what is saved or kept.
 
     Example:
         >>> from mildroute.evaluation.comparison import Comparison
@@ -168,10 +167,7 @@ def _show_at_price(found: Comparison) -> None:
 
 
 def _show_at_target(found: Comparison) -> None:
-    """Routers first: the cheapest for a quality, the best for a budget.
-
-    Then what they stand beside.
-    """
+    """Print a comparison at a target: routers by savings or score, then the baselines."""
     from mildroute.evaluation.savings_sentences import shown_interval
 
     target = found.settings["target"]
@@ -233,7 +229,7 @@ def _title(found: Comparison) -> str:
 
 
 def _name(found: Comparison, name: str) -> str:
-    """The name of a row; which single expert it is, and by what it is the best."""
+    """Return the name of a row, with the expert's name for a single expert."""
     if name == "best by score":
         return f"best by score ({found.best_by_score})"
     if name != "best single":

@@ -1,4 +1,4 @@
-"""``mildroute inspect``: what a table holds, and what routing on it could gain."""
+"""``mildroute inspect``: summarize a cost table and the possible gain of routing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect_table"]
 
 
-# Rows up to which a table is read into memory to draw some of them for a quick router.
+# Maximum rows of a table that is read into memory to fit a quick router on a sample.
 _MOST_ROWS = 200_000
 
 
@@ -93,13 +93,13 @@ def inspect_table(
 def _potential(
     found: TableSummary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any
 ) -> Potential | None:
-    """What routing could save.
+    """Return what routing could save.
 
-    None without dollars, and for tables that are too large or cannot be learned from as they are.
+    Returns ``None`` without dollars, and for tables that are too large or unfit for learning.
     """
     if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
         return None
-    # It imports scikit-learn, which takes longer than all the rest.
+    # These imports load scikit-learn, which takes longer than everything else.
     from mildroute.costs.table import CostTable
     from mildroute.evaluation.ceiling import potential_of
     from mildroute.exceptions import TableError
@@ -109,7 +109,7 @@ def _potential(
             CostTable.read(source, **how) if table is None else table, progress=tell
         )
     except TableError:
-        return None  # the summary has told what is wrong, such as repeated ids
+        return None  # the summary already names the problem, such as repeated ids
 
 
 def _show(found: TableSummary, judge: str | None, potential: Potential | None) -> None:
@@ -155,9 +155,9 @@ def _show(found: TableSummary, judge: str | None, potential: Potential | None) -
 
 
 def _gains(found: TableSummary) -> list[str]:
-    """The best single expert and the oracle.
+    """Return sentences about the best single expert and the oracle.
 
-    In money where there are dollars, in costs where a price weight was given.
+    Sentences are in dollars if the table has them, and in costs if a price weight is given.
     """
     bill, best = found.oracle_dollars_per_1000, found.best_by_score
     lines = [f"best by score: {best.name}, score {best.score:.3f}{_priced(best.dollars_per_1000)}"]
@@ -220,8 +220,8 @@ def _show_potential(potential: Potential, found: TableSummary) -> None:
     print_lines(potential.lines)
     print_notes(
         [
-            f"what could be saved of the bill of {potential.baseline}, the most expensive, while a"
-            f" share of the score of {potential.best}, the best in the table, is kept{drawn}:"
+            f"possible savings on the bill of {potential.baseline}, the most expensive, while"
+            f" keeping a share of the score of {potential.best}, the best in the table{drawn}:"
         ],
         mark="",
     )

@@ -1,4 +1,4 @@
-"""``mildroute keys``: keys for clients of the gateway, shown once."""
+"""``mildroute keys``: create, list and revoke the keys of the gateway's clients."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def new_key(
         print_json({"name": name, "key": key, "file": str(file)})
     else:
         typer.echo(key)
-        typer.echo(f"The key of {name!r} is shown this once; {file} holds its hash.", err=True)
+        typer.echo(
+            f"The key of {name!r} is shown only this once; {file} stores its hash.", err=True
+        )
 
 
 @keys.command("list")

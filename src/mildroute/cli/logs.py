@@ -1,4 +1,4 @@
-"""``mildroute costs``: a cost table from the gateway's decision log."""
+"""``mildroute costs``: build a cost table from the gateway's decision log."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def costs_from_log(
 
     if out.suffix != ".parquet":
         raise ArgumentError(
-            f"the table is written as Parquet, got {out.name!r}; choose a name that ends with"
-            " .parquet."
+            f"--out must be a Parquet file, got {out.name!r}; choose a name that ends"
+            " with .parquet."
         )
     found = join(folder, only_with_text=only_with_text)
     found.save(out)
@@ -69,9 +69,9 @@ def costs_from_log(
 
 
 def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, Any], list[str]]:
-    """Return estimates of the experts, and notes on the log itself and on a shadow router.
+    """Return estimates for the experts, and notes on the log and on a shadow router.
 
-    There are no estimates if no other expert had a chance.
+    Without exploration, no other expert had a chance, so there are no estimates.
     """
     from mildroute.evaluation.logged_data import read_logged_decisions
     from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
@@ -116,7 +116,7 @@ def _plain_mean(logged: LoggedDecisions, place: int) -> float:
 def _shadow(
     found: LoggedCostTable, logged: LoggedDecisions
 ) -> tuple[LoggedDecisions | None, list[str]]:
-    """Return the decisions on which a shadow router chose one of the experts, and its choices."""
+    """Return the decisions for which a shadow router chose a known expert, and its choices."""
     chosen = dict(
         zip(
             found.arrow.column("query_id").to_pylist(),

@@ -53,7 +53,7 @@ _RequestId: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--request-id",
-        help="Seed for the coin at an operating point that mixes two; by default the text.",
+        help="Seed of the random split at a mixed operating point; defaults to the text.",
     ),
 ]
 
@@ -80,11 +80,11 @@ def route_inputs(
     from mildroute.persistence.artifact import load_router
 
     if (text is None) == (file is None):
-        raise ArgumentError("give a TEXT or --file, one of them.")
+        raise ArgumentError("give either a TEXT or --file.")
     if file is not None and request_id is not None:
         raise ArgumentError(
-            f"--request-id is for one TEXT, got --file {str(file)!r}; put a 'request_id' into its"
-            " JSON lines."
+            f"--request-id needs a TEXT, got --file {str(file)!r}; add a 'request_id' to each line"
+            " or row of the file."
         )
     if file is None and input_column is not None:
         raise ArgumentError(f"--input {input_column} names a column of --file; give both.")
@@ -122,7 +122,7 @@ def _predictions(router: Any, inputs: list[_Input], target: Target | None) -> li
 
 
 def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
-    """Return a prediction as JSON; values of each expert are in the ranking."""
+    """Return a prediction as JSON, with the values of each expert in the ranking."""
     ranking = [
         {
             "expert": prediction.experts[place],
@@ -171,7 +171,7 @@ def _inputs(path: Path, column: str | None) -> list[_Input]:
     kind = SUFFIXES.get(path.suffix.lower(), "text")
     if kind == "text" and column is not None:
         raise ArgumentError(
-            f"--input is for tables, got the text file {str(path)!r}; leave it out."
+            f"--input needs a table, got the text file {str(path)!r}; leave --input out."
         )
     is_table = kind not in ("text", "json") or column is not None
     return _rows(path, column) if is_table else _lines(path)
@@ -199,7 +199,7 @@ def _rows(path: Path, column: str | None) -> list[_Input]:
 
 def _lines(path: Path) -> list[_Input]:
     try:
-        # Only a line feed ends a line: JSON may hold other separators.
+        # Only a line feed ends a line, because JSON may contain other separators.
         lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{str(path)!r} must be a readable text file, got: {error}.") from error
@@ -234,5 +234,5 @@ def _asked_in(line: str, place: int) -> _Input:
             f"line {place} must have a text or a whole number under 'request_id' or 'id', got"
             f" {given!r:.80}."
         )
-    # An empty id is none, as at the gateway.
+    # An empty id counts as no id, as in the gateway.
     return _Input(value, None if given is None else str(given) or None)

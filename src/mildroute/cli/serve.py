@@ -1,4 +1,4 @@
-"""``mildroute serve`` runs the gateway."""
+"""``mildroute serve``: run the gateway."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _LOG = logging.getLogger(__name__)
 _LogFormat = Annotated[
     Literal["text", "json"] | None,
     typer.Option(
-        help="Log format on stderr; by default as in the settings, or text.", metavar="text|json"
+        help="Log format on stderr; defaults to the settings, or text.", metavar="text|json"
     ),
 ]
 
 _AdminPort = Annotated[
     int | None,
     typer.Option(
-        help="Separate port for /metrics, /admin and the page; by default that of clients.",
+        help="Separate port for /metrics, /admin and the page; defaults to the clients' port.",
         min=1,
         max=65535,
     ),
@@ -69,7 +69,7 @@ _Check = Annotated[
     typer.Option(
         "--check",
         help=(
-            "Load everything without calling an expert, and exit with 0, or with 2 and an error."
+            "Load everything without calling an expert, and exit with 0, or with 2 on an error."
             " ROUTER must exist if given."
         ),
     ),
@@ -103,7 +103,7 @@ def serve_router(
     no_keys: _NoKeys = False,
     log: Annotated[
         Path | None,
-        typer.Option(help="Folder for the decision log; by default as in the settings, or no log."),
+        typer.Option(help="Folder for the decision log; defaults to the settings, or no log."),
     ] = None,
     log_format: _LogFormat = None,
     exploration_rate: Annotated[
@@ -117,15 +117,15 @@ def serve_router(
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients set their base URL to http://127.0.0.1:8000/v1 and request the model "mildroute".
-    SIGHUP reloads the artifact, the experts and the client keys. With --workers, it replaces one
-    worker after another, and keys with limits need a store, which the workers share.
+    SIGHUP reloads the artifact, the experts and the client keys. With --workers, SIGHUP replaces
+    one worker after another, and keys with limits need a store that the workers share.
 
     Without a ROUTER, or until it exists, requests go to routing.default, or to the first expert
     that can be called, so you can collect a log before the first fit.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    # By default the signal ends a process; the gateway handles it once it can reload.
+    # By default, SIGHUP ends the process; the gateway handles the signal once it can reload.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
@@ -155,10 +155,10 @@ def _check_files(
     traces: bool,
     needs_router: bool = False,
 ) -> str:
-    """Load what a gateway loads, without touching the ports and logs of one that runs.
+    """Load everything that a gateway loads, without touching the ports and logs of a running one.
 
     Returns:
-        The number of experts, the router and the number of clients, in words.
+        A summary: the number of experts, the router and the number of clients.
     """
     from mildroute.gateway.app import create_app
     from mildroute.gateway.factory import load_gateway
@@ -178,7 +178,7 @@ def _check_files(
                 manager.close()
     if needs_router and router is not None and found is None:
         raise ArgumentError(
-            "--check needs a stored router if ROUTER is given, got nothing at that place; fit"
+            "--check needs a stored router if ROUTER is given, got nothing at that location; fit"
             " one, or leave ROUTER out to pass requests through."
         )
     if isinstance(services.limits, RedisLimits):
@@ -189,17 +189,17 @@ def _check_files(
 
 
 def _check_workers(settings: GatewayConfig) -> None:
-    """Refuse what several processes would multiply or could not share."""
+    """Refuse settings that several processes would multiply or cannot share."""
     from mildroute.gateway.keys import KeyStore, check_shared_limits
 
     if settings.admin_port is not None:
         raise ArgumentError(
-            f"--workers cannot share an admin port, got {settings.admin_port}; leave it out and"
-            " protect /metrics by metrics_key_env, or leave out --workers."
+            f"--workers cannot share an admin port, got {settings.admin_port}; leave the port out"
+            " and protect /metrics with metrics_key_env, or leave out --workers."
         )
     if settings.routing.exploration.max_dollars_per_day is not None:
         raise ArgumentError(
-            "routing.exploration.max_dollars_per_day holds for each process, and --workers would"
+            "routing.exploration.max_dollars_per_day applies to each process, so --workers would"
             " multiply it; leave out one of the two."
         )
     if settings.keys is not None:
@@ -207,7 +207,7 @@ def _check_workers(settings: GatewayConfig) -> None:
 
 
 async def _check_store(limits: RedisLimits) -> None:
-    """Refuse a store that responds and cannot be used; one may be unreachable from here alone."""
+    """Refuse a store that responds but cannot be used; only warn of an unreachable one."""
     if not await limits.check_access():
         typer.echo(
             "note: the store does not respond; until it does, on_store_failure applies", err=True
@@ -216,7 +216,7 @@ async def _check_store(limits: RedisLimits) -> None:
 
 
 def _check_log(folder: Path | None) -> None:
-    """Refuse a log that could not be written or resumed; nothing is made."""
+    """Refuse a log that cannot be written or resumed, without creating anything."""
     from mildroute.decision.log import DECISIONS, dollars_of_today
 
     if folder is None:
@@ -228,7 +228,7 @@ def _check_log(folder: Path | None) -> None:
     )
     if not path.is_dir() or not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise ArgumentError(
-            f"the log needs a folder that can be read and written, got {str(path)!r}; give another"
+            f"the log needs a readable and writable folder, got {str(path)!r}; choose another"
             " --log."
         )
     dollars_of_today(folder, time.time())
@@ -239,11 +239,11 @@ class ServicesLoader:
     """A picklable function that loads the services of a gateway.
 
     Args:
-        router: Folder of the artifact, or URL of a pointer to one, or None.
+        router: Folder of the artifact, URL of a pointer to one, or ``None``.
         experts: File of experts.
         settings: Settings of the gateway.
-        traces: Whether spans are sent.
-        is_public: Whether a gateway without keys may be called under any host.
+        traces: Whether to send spans.
+        is_public: Whether a gateway without keys accepts any ``Host`` header.
         is_worker: Whether several processes serve the port.
     """
 
@@ -275,7 +275,7 @@ class WorkerApp:
         from mildroute.gateway.observability.logs import log_to_stderr
         from mildroute.gateway.server import freeze_garbage_collection
 
-        # A reference for as long as the worker runs.
+        # Keeps the log handler alive for as long as the worker runs.
         self._resources = contextlib.ExitStack()
         self._resources.enter_context(log_to_stderr(self._load.settings.logging))
         services = self._load()
@@ -298,7 +298,7 @@ def _serve_workers(load: ServicesLoader, host: str, port: int, workers: int) -> 
     from mildroute.gateway.server import serve_workers
 
     with log_to_stderr(load.settings.logging):
-        # uvicorn starts a worker that fails to load again and again.
+        # uvicorn restarts a worker that fails to load again and again, so check everything first.
         parts = _check_files(load.router, load.experts, load.settings, traces=load.traces)
 
         def announce(address: str) -> None:
@@ -355,21 +355,21 @@ def _is_loopback(host: str) -> bool:
 def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
     if not _is_loopback(host) and settings.keys is None and not open_to_all:
         raise ArgumentError(
-            f"a gateway that others can reach needs client keys, got none for {host!r}; make them"
-            " with mildroute keys new and give --keys, or add --no-keys if something before it"
-            " lets only the right ones in."
+            f"a gateway that others can reach needs client keys, got none for {host!r}; create them"
+            " with mildroute keys new and give --keys, or add --no-keys if a proxy in front of the"
+            " gateway authenticates clients."
         )
 
 
 def _check_ports(host: str, port: int, settings: GatewayConfig, *, listen: bool = True) -> None:
-    """Say so before a router is loaded for nothing."""
+    """Refuse ports that cannot be opened, before loading a router in vain."""
     _check_port(host, port, "--port or --host", listen=listen)
     if settings.admin_port is None:
         return
     if settings.admin_port == port:
         raise ArgumentError(
-            f"metrics and administration need a port that is not the clients', got {port} for both;"
-            " give another --admin-port, or none."
+            f"--admin-port must differ from the clients' port, got {port} for both; choose another"
+            " --admin-port, or leave it out."
         )
     options = "--admin-port or --admin-host"
     _check_port(settings.admin_host, settings.admin_port, options, listen=listen)
@@ -382,7 +382,7 @@ def _check_port(host: str, port: int, options: str, *, listen: bool) -> None:
         )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # A gateway that is being checked may run already.
+            # With --check, a gateway may already be running on the port.
             probe.bind(address if listen else (address[0], 0, *address[2:]))
     except OSError as error:
         raise ArgumentError(
