@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from mildroute.decision.feedback import FeedbackLog
-from mildroute.gateway.app import openapi_schema
 from mildroute.gateway.config import DecisionLogConfig, FailoverConfig, GatewayConfig
+from mildroute.gateway.openapi import openapi_schema
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.running import Running, running
 

@@ -12,7 +12,8 @@ from typer.core import TyperGroup
 
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
-from mildroute.cli.compare import compare_routers, run_demo
+from mildroute.cli.compare import compare_routers
+from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table

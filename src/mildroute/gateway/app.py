@@ -6,14 +6,11 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from mildroute import __version__
-from mildroute._yaml import read_document
 from mildroute.decision.affinity import SessionAffinity
 from mildroute.decision.decider import Decider
 from mildroute.decision.exploration import ExplorationBudget
@@ -46,6 +43,7 @@ from mildroute.gateway.limits import Limits, LocalLimits
 from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing
+from mildroute.gateway.openapi import openapi_schema
 from mildroute.gateway.proxy import Proxy
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.routing.decider import RequestDecider
@@ -53,7 +51,7 @@ from mildroute.gateway.sampling import Sampler
 from mildroute.gateway.upstream.failover import Failover
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices
 
-__all__ = ["Gateway", "GatewayServices", "create_app", "openapi_schema"]
+__all__ = ["Gateway", "GatewayServices", "create_app"]
 
 
 try:
@@ -404,56 +402,3 @@ def create_app(services: GatewayServices) -> Gateway:
 
 def _admin_auth(variable: str | None) -> AdminAuth | None:
     return None if variable is None else AdminAuth(Secret(variable))
-
-
-# The OpenAPI description of all paths: ``openapi.yaml`` with what differs between gateways.
-
-
-def openapi_schema(
-    presets: Collection[str] = (),
-    paths: Collection[str] | None = None,
-    *,
-    with_metrics_key: bool = False,
-) -> dict[str, Any]:
-    """An OpenAPI 3.1 document.
-
-    Args:
-        presets: Names of targets.
-        paths: That are served; all by default.
-        with_metrics_key: Whether ``/metrics`` needs a key.
-    """
-    document = read_document(Path(__file__).with_name("openapi.yaml")).value
-    document["info"]["version"] = __version__
-    _set_presets(document, sorted(presets))
-    if with_metrics_key:
-        document["paths"]["/metrics"]["get"]["security"] = [{"operator": []}]
-    if paths is not None:
-        document["paths"] = {path: document["paths"][path] for path in paths}
-    return document  # type: ignore[no-any-return]
-
-
-def _set_presets(document: dict[str, Any], presets: list[str]) -> None:
-    """Name the presets, or leave out the header and the field that would name one."""
-    components = document["components"]
-    bodies = [
-        body["properties"]
-        for body in components["schemas"]["RouteRequest"]["oneOf"]
-        if "preset" in body["properties"]
-    ]
-    if presets:
-        for schema in (
-            components["parameters"]["Preset"]["schema"],
-            *(b["preset"] for b in bodies),
-        ):
-            schema["enum"] = presets
-        return
-    del components["parameters"]["Preset"]
-    for body in bodies:
-        del body["preset"]
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            operation["parameters"] = [
-                parameter
-                for parameter in operation.get("parameters", [])
-                if parameter.get("$ref") != "#/components/parameters/Preset"
-            ]
