@@ -232,7 +232,7 @@ def fit_router(
 def _train_and_held_out(
     table: CostTable, parted: tuple[float, str] | None, logged: str | None, seed: int
 ) -> tuple[CostTable, CostTable | None]:
-    """The rows to learn from, with those of a log, and a share of the table that is kept apart."""
+    """Return the training rows, including those of a log, and the held-out rows, if any."""
     from mildroute.cli._output import load_table, split_of
 
     train, held = table, None
@@ -315,7 +315,7 @@ def reprice(
 def _stored(
     folder: Path, source: str, prices: Path | None = None, output_tokens: float | None = None
 ) -> tuple[TextRouter, CostTable]:
-    """A stored router, and its experts of a table."""
+    """Return a stored router, and a table of its experts."""
     from mildroute.cli._output import load_table
     from mildroute.fitting.text_router import TextRouter
     from mildroute.persistence.artifact import load_router
@@ -382,7 +382,7 @@ def _fit_again(
 
 
 def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> Any:
-    """The router that --router names, or none for the default."""
+    """Return the router that --router names; ``None`` for the default."""
     from mildroute.persistence.registry import get_router
 
     if jobs == 0:

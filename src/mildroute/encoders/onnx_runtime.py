@@ -20,11 +20,11 @@ _CHARACTERS_PER_TOKEN = 64
 
 
 def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
-    r"""An onnxruntime session on the CPU of a model that lies in memory as a whole.
+    r"""Open an onnxruntime session on the CPU for a model in memory.
 
     Args:
         onnx: The model's bytes, shape (bytes,).
-        threads: Threads of one run; none leaves it to onnxruntime.
+        threads: Threads of one run; ``None`` lets onnxruntime choose.
     """
     runtime = need("onnxruntime")
     data = onnx.tobytes()

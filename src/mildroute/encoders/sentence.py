@@ -47,9 +47,9 @@ class VectorCache:
         self._seen: set[Path] = set()
 
     def read(self, texts: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """The rows that are known, shape (m,), and their vectors, shape (m, d).
+        """Return the rows that are cached, shape (m,), and their vectors, shape (m, d).
 
-        With none known, shape (0, 0).
+        Without a cached row, the vectors have shape (0, 0).
         """
         self._look()
         wanted: dict[Path, list[tuple[int, int]]] = defaultdict(list)

@@ -75,10 +75,10 @@ class APIError(MildrouteError):
         self.code = _CODES.get(status) if code is None else code
 
     def body(self, path: str = "") -> bytes:
-        """The response's body.
+        """Return the response's body.
 
         Args:
-            path: What was called: clients of ``"messages"`` know another shape.
+            path: The path that was called; ``"messages"`` has a different error format.
         """
         if path.startswith("messages"):
             default = "api_error" if self.status >= 500 else "invalid_request_error"
@@ -100,7 +100,7 @@ class APIError(MildrouteError):
         ).encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The response's headers, except for its length."""
+        """Return the response's headers, except for the length."""
         headers = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after))))
@@ -112,11 +112,11 @@ class APIError(MildrouteError):
         return headers
 
     def event(self, path: str) -> bytes:
-        r"""The same as an event in the middle of a stream.
+        r"""Return the error as an event in the middle of a stream.
 
         Args:
-            path: What was called: ``"responses"`` and ``"messages"`` name their events, the
-                others do not.
+            path: The path that was called; only ``"responses"`` and ``"messages"`` name their
+                events.
         """
         if path == "messages":
             return b"event: error\ndata: " + self.body(path) + b"\n\n"

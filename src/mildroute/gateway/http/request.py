@@ -186,12 +186,12 @@ class Request(starlette.requests.Request):
         self._timer = asyncio.get_running_loop().call_later(_UNWATCHED, self._start_watcher)
 
     def linger(self, seconds: float, on_disconnect: Callable[[], None]) -> None:
-        """From now on, cancel the task only so many seconds after a disconnect."""
+        """Delay the cancellation of the task after a disconnect by this many seconds."""
         self._linger = seconds
         self._on_disconnect = on_disconnect
 
     def disconnect(self) -> None:
-        """The client disconnected, or counts as such."""
+        """Record that the client has disconnected, and cancel the task."""
         self.has_left = True
         if self._on_disconnect is not None:
             self._on_disconnect()
@@ -337,7 +337,7 @@ def _cross_site() -> APIError:
 
 
 def shutting_down() -> APIError:
-    """What a client is told whose request outlasts the drain."""
+    """Return the error for a request that outlasts the drain."""
     return APIError(503, "the gateway is shutting down; send the request again.", retry_after=1.0)
 
 
@@ -433,7 +433,7 @@ class InFlightLimiter:
             holder.body_bytes += size
 
     def release(self, request: Request) -> None:
-        """A request that was acquired has ended."""
+        """Release what a request has acquired, once the request has ended."""
         self.in_flight -= 1
         self.body_bytes -= request.held_bytes
         if request.holder is not None:
@@ -520,7 +520,7 @@ class Endpoint:
     async def _reject(
         self, request: Request, error: APIError, headers: Sequence[Header] = ()
     ) -> None:
-        """A response that has begun cannot become another one; the server cuts it off."""
+        """Send an error, unless the response has begun; the server then cuts the response off."""
         if not request.is_decided:
             self._on_rejection(error.status, error.code)
         if not request.has_response:
@@ -528,7 +528,7 @@ class Endpoint:
 
 
 def _place(error: Exception) -> str:
-    """File and line at which it was raised."""
+    """Return file and line at which an error was raised."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next

@@ -170,7 +170,7 @@ class CallSlots:
             self.waiting -= 1
 
     def release(self) -> None:
-        """A call has ended."""
+        """Release the slot of a call that has ended."""
         self.calls -= 1
         self._slots.release()
 

@@ -121,9 +121,9 @@ class CircuitBreaker:
         return True
 
     def record_success(self, started: float | None = None) -> None:
-        """The expert responded.
+        """Record that the expert responded, which closes the circuit.
 
-        Closes the circuit, also after a call that was made although it was open.
+        This includes a call that was made although the circuit was open.
         """
         if self._is_stale(started):
             return
@@ -136,12 +136,12 @@ class CircuitBreaker:
             self._change("closed")
 
     def record_failure(self, started: float | None = None, request: int | None = None) -> None:
-        """Record that the expert did not respond, or with an error of its own.
+        """Record that the expert did not respond, or responded with an error of its own.
 
         Args:
             started: When the call began.
-            request: Number of the request, whose attempts one after the other count once: what is
-                wrong with it must not take the expert from all others.
+            request: Number of the request. Its consecutive attempts count once, so that a single
+                bad request cannot make the expert unavailable to all others.
         """
         config = self._config
         if self._is_stale(started) or self._state == "open":
@@ -163,7 +163,7 @@ class CircuitBreaker:
             self._open(min(config.cooldown, config.max_cooldown))
 
     def release(self, started: float | None = None) -> None:
-        """The call was cancelled and tells nothing; another one may be the probe."""
+        """Release a cancelled call, which shows nothing; another call may be the probe."""
         if self._state == "half-open" and not self._is_stale(started):
             self._probe_expires_at = self._clock()
 

@@ -203,7 +203,7 @@ class AttemptRecord:
         self.seconds = 0.0
 
     def end(self, reason: str = "", status: int | None = None) -> None:
-        """It has ended."""
+        """End the record of the call."""
         self.reason = reason or self.reason
         self.status = status or self.status
         self.seconds = time.perf_counter() - self._started
@@ -219,18 +219,18 @@ class AttemptRecord:
 
     @property
     def error_type(self) -> str:
-        """What kind of error it ended with, as OpenTelemetry names it; empty if with none."""
+        """Return the type of the call's error in OpenTelemetry's terms; empty without an error."""
         if self.reason or 0 < self.status < 400:
             return self.reason
         return str(self.status) if self.status else "cancelled"
 
     def receive_first_chunk(self) -> None:
-        """The first event of a stream has come."""
+        """Record the time of the first event of a stream."""
         self.first_chunk = time.perf_counter() - self._started
 
     @property
     def is_charged(self) -> bool:
-        """Return whether it is known what the call has taken."""
+        """Return whether the tokens of the call are known."""
         return (self.charge.tokens_in, self.charge.tokens_out) != (0, 0)
 
     @property
@@ -279,11 +279,11 @@ class AttemptLog:
         self.waited = 0.0
 
     def abandon(self) -> None:
-        """The client has left."""
+        """Record that the client has left."""
         self.is_abandoned = True
 
     def start(self, call: AttemptRecord) -> None:
-        """An expert is called."""
+        """Add a call to an expert."""
         self.calls.append(call)
 
     def fail(
@@ -347,11 +347,11 @@ class Attempt:
         return charge
 
     def record_failure(self) -> None:
-        """The response was cut short."""
+        """Record that the response was cut short."""
         self.expert.record_failure(self._started, self._request)
 
     def close(self) -> None:
-        """Be done with the response."""
+        """Close the response."""
         self.response.close()
 
 
@@ -665,7 +665,7 @@ def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
 
 
 def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamRequest:
-    """The request with the headers that let the expert's own spans join the trace."""
+    """Return the request with the headers that let the expert's own spans join the trace."""
     headers = [
         (name.lower().encode(), value.encode("latin-1", "replace"))
         for name, value in span.headers.items()
@@ -674,7 +674,7 @@ def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamReques
 
 
 def close_result(task: asyncio.Task[Attempt | None]) -> None:
-    """A response may have come before the task could be cancelled."""
+    """Close the response of a task that finished before the cancellation."""
     if not task.cancelled() and task.exception() is None:
         attempt = task.result()
         if attempt is not None:
@@ -682,10 +682,10 @@ def close_result(task: asyncio.Task[Attempt | None]) -> None:
 
 
 def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
-    """The error for a client if no expert responded: which were called, and why each failed.
+    """Return the client's error if no expert responded: who was called, and why each failed.
 
     Args:
-        failures: In their order; none if there was no time to call one.
+        failures: Failures in order; empty if there was no time to call an expert.
     """
     if not failures:
         return APIError(
@@ -693,7 +693,7 @@ def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
             "no expert answered: the time of the request was over before one could be asked; send"
             " it again.",
         )
-    # The last failure of each; that its circuit has opened meanwhile is none of its own.
+    # The last failure of each expert, apart from circuits that opened because of a failure.
     last: dict[str, AttemptFailure] = {}
     for failure in failures:
         if failure.reason != "circuit_open" or failure.expert not in last:

@@ -133,30 +133,30 @@ class UpstreamExpert:
 
     @property
     def list_price(self) -> float:
-        """Dollars of a million tokens in and out, to find the most expensive."""
+        """Return the dollars of a million tokens in and out, to rank experts by price."""
         return self.cost(1_000_000, 1_000_000)
 
     def close(self) -> None:
-        """Make no further call; those in flight end with their responses."""
+        """Close the upstream; calls in flight still finish."""
         if self.upstream is not None:
             self.upstream.close()
 
     def record_success(self, started: float) -> None:
-        """It responded to a call that began then."""
+        """Record that the expert responded to a call that began at ``started``."""
         self._rate_limits = 0
         self._limited_until = 0.0
         self.breaker.record_success(started)
 
     def record_failure(self, started: float, request: int | None = None) -> None:
-        """It did not respond, or with an error of its own."""
+        """Record that the expert did not respond, or responded with an error of its own."""
         self.breaker.record_failure(started, request)
 
     def release(self, started: float) -> None:
-        """A call was cancelled, and tells nothing."""
+        """Release a cancelled call, which shows nothing about the expert."""
         self.breaker.release(started)
 
     def record_rate_limit(self, started: float, retry_after: float | None) -> float:
-        """It is rate limited; gives the seconds for which it gets no call."""
+        """Record that the expert is rate limited; return the seconds of its cooldown."""
         self._rate_limits += 1
         cooldown = (
             min(_FIRST_COOLDOWN * 2.0 ** min(self._rate_limits - 1, 10), _MAX_COOLDOWN)
@@ -168,12 +168,12 @@ class UpstreamExpert:
         return cooldown
 
     def cool_down(self, seconds: float) -> None:
-        """Give it no call for so long."""
+        """Make no call to the expert for this many seconds."""
         self._limited_until = max(self._limited_until, self._clock() + seconds)
 
 
 def _statuses(spec: ExpertSpec, unserved: frozenset[str]) -> dict[tuple[bool, bool], ExpertStatus]:
-    """Every status that an expert can have, made once."""
+    """Return every status that an expert can have, created once."""
     known = spec.settings.get("capabilities")
     capabilities = None if known is None else frozenset(known)
     context = spec.settings.get("context")
@@ -262,7 +262,7 @@ class ExpertPool:
             self._metrics.set_experts(sorted(self.experts), baseline)
 
     def find(self, name: str) -> UpstreamExpert:
-        """The expert of a decision, which may have been removed from the file since."""
+        """Return the expert of a decision, even if it has been removed from the file since."""
         return self.experts.get(name) or self._retired[name]
 
     def _expert_of(self, spec: ExpertSpec) -> UpstreamExpert:
