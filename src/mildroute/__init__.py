@@ -47,7 +47,6 @@ _PACKAGES = frozenset(
         "costs",
         "datasets",
         "deep",
-        "distributed",
         "encoders",
         "evaluation",
         "exceptions",

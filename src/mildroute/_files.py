@@ -36,16 +36,6 @@ def lock_now(file: int) -> bool | None:
 
 
 @contextmanager
-def try_lock(path: str | Path) -> Iterator[bool]:
-    """Yield whether a file could be locked; it stays locked inside the context."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        yield lock_now(file) is True
-    finally:
-        os.close(file)
-
-
-@contextmanager
 def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -> Iterator[None]:
     """Hold the lock of a file, waiting for it if necessary.
 

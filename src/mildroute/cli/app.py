@@ -13,13 +13,13 @@ from typer.core import TyperGroup
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
+from mildroute.cli.costs import costs
 from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
 from mildroute.cli.learn import learn_from_log
-from mildroute.cli.logs import costs
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from mildroute.decision.prompt import truncate
 from mildroute.decision.settings import EncoderConfig
-from mildroute.decision.text import truncate
 
 __all__ = ["EncoderQueue"]
 

@@ -15,8 +15,8 @@ import numpy as np
 from mildroute._hashing import request_uniforms
 from mildroute.decision.drift import DriftReference
 from mildroute.decision.prediction import Prediction, rank_experts
+from mildroute.decision.prompt import truncate
 from mildroute.decision.settings import EncoderConfig
-from mildroute.decision.text import truncate
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.fitting.targets import operating_point, without_looks
 from mildroute.fitting.text_router import TextRouter

@@ -16,6 +16,7 @@ __all__ = [
     "prompt_of_messages",
     "prompt_of_texts",
     "text_of",
+    "truncate",
 ]
 
 
@@ -347,3 +348,10 @@ def _addresses(content: Any) -> Iterator[str]:
         address = image.get("url", image.get("data")) if type(image) is dict else image
         if type(address) is str:
             yield address
+
+
+def truncate(text: str, max_chars: int) -> str:
+    """Return the beginning and the end of a long text, because a question often comes last."""
+    if len(text) <= max_chars:
+        return text
+    return f"{text[: max_chars // 2]}\n{text[-(max_chars // 2) :]}"

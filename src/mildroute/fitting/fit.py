@@ -36,8 +36,8 @@ from mildroute.fitting.targets import (
 )
 from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.registry import get_encoder, get_router
+from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers._folds import cluster_codes
-from mildroute.routers._held_out import cross_val_posterior
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.curve import FEWEST_FOR_ROUTER, FEWEST_TO_PROMISE, CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint

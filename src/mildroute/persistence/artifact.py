@@ -44,7 +44,6 @@ WEIGHTS = "weights.safetensors"
 CARD = "CARD.md"
 # Bytes.
 MAX_MANIFEST = 64 << 20
-# Fitted attribute in which every encoder and router keeps an exported model.
 
 
 class Router(Protocol):

@@ -1,4 +1,4 @@
-"""Cross-validation along a path of penalties, where each solution starts the next one."""
+"""Cross-validation: scores along a path of penalties, and posteriors of any router."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute.routers._folds import assign_folds, count_units
 from mildroute.routers._linear_model import (
     ROUGH,
     RowLoss,
@@ -16,9 +17,12 @@ from mildroute.routers._linear_model import (
     minimize_linear,
     whiten,
 )
+from mildroute.routers.training_rows import Matrix, TrainingRows
 
 # Penalties tried, from strong to weak, in units of the features' variance.
 ALPHAS: tuple[float, ...] = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+# Number of folds for posteriors.
+_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ def held_out_scores(
     paid_by: Callable[[NDArray[np.float32]], tuple[float, float]] | None = None,
     prepared: list[Fold] | None = None,
 ) -> NDArray[np.float32]:
-    """Return scores of each row, for each penalty, by a linear router that has not seen its fold.
+    """Return out-of-fold scores of a linear router for each penalty of a path.
+
+    On each fold, the solution for one penalty starts the search for the next one's.
 
     Args:
         features: Shape (n, d), dense or sparse.
@@ -97,3 +103,28 @@ def held_out_scores(
                 return scores[: step + 1]
             best = min(best, cost)
     return scores
+
+
+def cross_val_posterior(router: Any, rows: TrainingRows) -> Matrix:
+    """Return out-of-fold posteriors of the training rows.
+
+    Posteriors that the router kept are returned. Otherwise copies of the router are fitted on all
+    folds but one, with every ``"cv"`` parameter set to the value that the router selected. If all
+    rows are in one cluster, there are no folds, and the posteriors are those of the router itself.
+
+    Args:
+        router: A fitted router.
+        rows: Its training rows.
+    """
+    if router.keeps_held_out_posterior:
+        return np.asarray(router.cross_val_posterior())
+    if count_units(rows.clusters, len(rows.costs)) == 1:
+        return np.asarray(router.predict_proba(rows.X))
+    fold = assign_folds(len(rows.costs), _FOLDS, seed=0, clusters=rows.clusters)
+    posterior = np.empty(rows.costs.shape)
+    for current in np.unique(fold):
+        unseen = fold == current
+        copy = router.with_selected_parameters()
+        copy.fit_rows(rows.take(np.flatnonzero(~unseen), rows.X))
+        posterior[unseen] = copy.predict_proba(rows.X[unseen])
+    return posterior

@@ -1,11 +1,11 @@
-"""What a router says of rows that it has not seen."""
+"""Tests of out-of-fold posteriors."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers._folds import assign_folds
-from mildroute.routers._held_out import cross_val_posterior
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.training_rows import TrainingRows
 from routers.every_router import SMALL_MILD, problem
