@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mildroute._format import as_dollars
+from mildroute._format import format_dollars
 from mildroute.costs import summary
 from mildroute.costs.table import CostTable
 from mildroute.evaluation import comparison, router_evaluation
@@ -230,7 +230,7 @@ def _line_words(line: Line) -> str:
     """Return one of the three lines as a sentence."""
     kept_words = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
     saved = f"saves {line.saved[0]:.0%}" if round(100 * line.saved[0]) else "saves nothing"
-    bill = as_dollars(line.dollars_per_1000[0])
+    bill = format_dollars(line.dollars_per_1000[0])
     return f"{line.role}: {line.words}: {bill} per 1,000 queries, {saved}{kept_words}"
 
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from mildroute.exceptions import ArtifactError, ShapeError
 
-# Counts of things in words.
-
 
 def pluralize(count: int, thing: str) -> str:
     """Return a count with its noun.
@@ -26,7 +24,7 @@ def pluralize(count: int, thing: str) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a plain-text table whose first column is text and whose others are numbers.
+    """Return a plain-text table: first column left-aligned, the others right-aligned.
 
     Example:
         >>> print(text_table(["expert", "score"], [["small", "0.71"], ["large", "0.9"]]))
@@ -45,11 +43,8 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-# Names of experts from the caller, or else plain numbers.
-
-
 def names_of(experts: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """Return the names, one per expert, after checking their number."""
+    """Return the given names, one per expert, or expert_0, expert_1, and so on."""
     if experts is None:
         return tuple(f"expert_{index}" for index in range(count))
     if len(experts) != count:
@@ -57,15 +52,12 @@ def names_of(experts: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return tuple(str(name) for name in experts)
 
 
-# Values as JSON holds them: for results, the summary of a router and the model card.
-
-
-_LARGEST_LIST = 4096
-_DEEPEST = 16
+_MAX_ARRAY_SIZE = 4096
+_MAX_DEPTH = 16
 
 
 def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
-    """Return a value in a form that JSON can hold.
+    """Return a JSON-compatible value, for results, router summaries and model cards.
 
     Dataclasses and mappings become dicts, tuples and arrays become lists, NaN and infinity become
     `None`.
@@ -73,16 +65,17 @@ def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
     Args:
         value: The value.
         path: Position of the value, for error messages. With a path, the value is meant for a
-            stored file and is checked: numbers that JSON does not know become strings, long arrays
-            become their shape, estimators become their name, and anything else is an error.
+            stored file and is checked: NaN and infinity become strings, long arrays become their
+            shape, estimators become their name, and anything else is an error.
         depth: Number of containers around the value.
     """
-    if path is not None and depth > _DEEPEST:
+    if path is not None and depth > _MAX_DEPTH:
         raise ArtifactError(
-            f"{path:.200} lies deeper than {_DEEPEST} levels; does something contain itself?"
+            f"{path:.200} is nested more than {_MAX_DEPTH} levels deep; check for a circular"
+            " reference."
         )
     if isinstance(value, np.ndarray | np.generic):
-        if path is not None and value.size > _LARGEST_LIST:
+        if path is not None and value.size > _MAX_ARRAY_SIZE:
             return f"array of shape {value.shape}"
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
@@ -113,15 +106,12 @@ def _leaf(value: Any, path: str | None) -> Any:
     )
 
 
-# Numbers as people read them.
-
-
-# Numbers from here on are shown by their first digits.
+# Numbers from here on are shown with four significant digits.
 _LARGEST_IN_FULL = 1e9
 
 
 def format_number(number: float, form: str) -> str:
-    """Format a number with ``str.format``, dropping the minus sign of what rounds to zero.
+    """Format a number with ``str.format``, without the minus sign if it rounds to zero.
 
     Return "none" for a missing value, and 90,000 if the format would produce 9e+04.
     """
@@ -135,13 +125,13 @@ def format_number(number: float, form: str) -> str:
     return text[1:] if text.startswith("-") and not text.strip("-0.%") else text
 
 
-def as_dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     """Format dollars: cents for a dollar and above, two significant digits below."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}"
 
 
-def as_score(score: float) -> str:
+def format_score(score: float) -> str:
     """Format a score with two decimals, or three if the third is not zero."""
     return f"{score:.3f}".removesuffix("0")

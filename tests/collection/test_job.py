@@ -302,7 +302,7 @@ BARE, REFERRED = {"input": "2 + 2?"}, {"input": "2 + 2?", "reference": "4"}
         (get_judge("exact"), BARE, "has no reference"),
         (get_judge("choice"), BARE, "has no reference"),
         (get_judge("choice"), REFERRED | {"reference": "Paris"}, "means no choice"),
-        (get_judge("numeric"), REFERRED | {"reference": "Paris"}, "is no number"),
+        (get_judge("numeric"), REFERRED | {"reference": "Paris"}, "is not a number"),
         (get_judge("label"), REFERRED, "there are no labels; set labels"),
         (
             get_judge("label", labels=["a", "b"]),
@@ -361,7 +361,7 @@ def test_the_share_of_queries_that_a_judge_can_score_is_told_before_paying(tmp_p
     )
     assert not expert.asked
     assert str(seen[0].coverage) == (
-        "numeric can score 150 of 300 queries; 100 queries: the reference '...' is no number;"
+        "numeric can score 150 of 300 queries; 100 queries: the reference '...' is not a number;"
         " 50 queries: the query has no reference"
     )
 
@@ -374,7 +374,7 @@ def test_equal_reasons_are_grouped_whatever_they_quote(tmp_path: Path) -> None:
     found = collect(rows, [Counting("a")], "numeric", tmp_path)
     assert found is not None
     assert found.reasons == {
-        "a": [("the judge could not tell: the reference '...' is no number", 120)]
+        "a": [("the judge could not tell: the reference '...' is not a number", 120)]
     }
     assert found.coverage is not None
     assert found.coverage.scorable == 1

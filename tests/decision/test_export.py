@@ -263,7 +263,7 @@ def test_failures_of_the_chosen_expert_do_not_bias_the_estimates(
     )
     assert all(not found[name].excludes(truth[name]) for name in truth)
     assert naive > 0.6  # what it would be if the stand-in's answers counted with its own chance
-    assert any("answers failed to come" in warning for warning in found["a"].warnings)
+    assert any("missing answers" in warning for warning in found["a"].warnings)
 
 
 def test_rows_on_which_not_everyone_had_a_chance_are_left_out_of_estimates(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from mildroute._format import as_dollars, as_score
+from mildroute._format import format_dollars, format_score
 from mildroute.evaluation.cost_savings import savings
 from mildroute.evaluation.resampling import Interval
 from mildroute.evaluation.savings_sentences import as_percent, format_points
@@ -262,13 +262,13 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_figures_are_written_as_people_write_them() -> None:
-    assert [as_dollars(value) for value in (4.5, 0.5, 0.0123, 1e6)] == [
+    assert [format_dollars(value) for value in (4.5, 0.5, 0.0123, 1e6)] == [
         "$4.50",
         "$0.50",
         "$0.012",
         "$1,000,000.00",
     ]
-    assert [as_score(value) for value in (0.0, 0.8, 0.8256, 0.9999)] == [
+    assert [format_score(value) for value in (0.0, 0.8, 0.8256, 0.9999)] == [
         "0.00",
         "0.80",
         "0.826",

@@ -226,7 +226,7 @@ def test_intervals_cover_at_small_counts(method: Method) -> None:
     [
         (["a", "z", "a", "a"], "choice must name one of a, b, got 'z'"),
         ([0, 1], r"choice must be \(4,\)"),
-        ([[0.5, 0.6]] * 4, "add up to 1"),
+        ([[0.5, 0.6]] * 4, "sum to 1"),
         ([0, 1, 2, 0], "between 0 and 1"),
     ],
 )

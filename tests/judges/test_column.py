@@ -28,7 +28,9 @@ def test_each_query_is_scored_by_the_judge_that_its_column_names() -> None:
 def test_a_query_lacks_what_its_own_judge_needs() -> None:
     mixed = get_judge("numeric,exact")
     assert mixed.missing_fields(query("exact", "Paris")) == ""
-    assert mixed.missing_fields(query("numeric", "Paris")) == "the reference 'Paris' is no number"
+    assert (
+        mixed.missing_fields(query("numeric", "Paris")) == "the reference 'Paris' is not a number"
+    )
 
 
 def test_settings_go_to_the_judge_whose_name_they_begin_with() -> None:

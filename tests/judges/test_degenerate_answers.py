@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mildroute.collection.budget import Budget
-from mildroute.collection.calls import SHORT_ANSWER
+from mildroute.collection.calls import MAX_INLINE_ANSWER_CHARS
 from mildroute.collection.entries import Entry
 from mildroute.collection.run import CollectionRun
 from mildroute.collection.runner import run_all
@@ -164,7 +164,7 @@ def test_a_collection_goes_on_while_a_degenerate_answer_is_judged(
 @pytest.mark.parametrize("name", ["exact", "choice", "numeric", "label"])
 def test_a_collection_reads_short_answers_at_once_and_goes_on(name: str) -> None:
     for pattern in PATTERNS:
-        text = answer(pattern, "plain", SHORT_ANSWER)
+        text = answer(pattern, "plain", MAX_INLINE_ANSWER_CHARS)
         judge, query = judged(name, text)
         assert isinstance(judge, ReadingJudge)
 
@@ -184,7 +184,7 @@ def test_a_collection_reads_only_long_answers_in_a_thread() -> None:
             threads.append(threading.current_thread())
             return super().score(query, text)
 
-    for length in (SHORT_ANSWER, SHORT_ANSWER + 1):
+    for length in (MAX_INLINE_ANSWER_CHARS, MAX_INLINE_ANSWER_CHARS + 1):
         query = Query("q", "Where?", reference="Paris")
         state = StoredState(("scripted",))
         expert = Scripted([Answer("a" * length)])

@@ -11,7 +11,7 @@ import pytest
 from cli.conftest import small_table
 
 from mildroute import Target, fit
-from mildroute._format import as_dollars
+from mildroute._format import format_dollars
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
@@ -114,9 +114,9 @@ def test_the_monthly_bill_follows_the_volume(tab: Any, address: str) -> None:
     for requests in (2_500_000, 1000, 0):
         tab.fill("#requests", str(requests))
         ours = data["bill"] * requests / 1000
-        assert tab.locator("#month-ours").text_content() == as_dollars(ours)
+        assert tab.locator("#month-ours").text_content() == format_dollars(ours)
         saved = abs(data["reference_bill"] - data["bill"]) * requests / 1000
-        assert tab.locator("#month-difference").text_content() == as_dollars(saved)
+        assert tab.locator("#month-difference").text_content() == format_dollars(saved)
     tab.fill("#requests", "-1")
     assert tab.locator("#requests-hint").is_visible()
     assert tab.locator("#month-ours").text_content() == "none"
@@ -125,7 +125,9 @@ def test_the_monthly_bill_follows_the_volume(tab: Any, address: str) -> None:
 def test_the_script_writes_money_as_the_library_does(tab: Any, address: str) -> None:
     tab.goto(address)
     amounts = [0, 0.00012, 0.0625, 0.125, 0.996, 1, 2.125, 2.275, 2.375, 1234.5, 1e6, 98765432.1]
-    assert tab.evaluate("all => all.map(asDollars)", amounts) == [as_dollars(x) for x in amounts]
+    assert tab.evaluate("all => all.map(asDollars)", amounts) == [
+        format_dollars(x) for x in amounts
+    ]
 
 
 def test_an_expert_under_the_pointer_tells_its_figures(tab: Any, address: str) -> None:

@@ -224,12 +224,12 @@ def _estimate_row(each: CollectionEstimate) -> list[str]:
 
 
 def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
-    from mildroute._format import as_dollars
+    from mildroute._format import format_dollars
 
     estimates = plan.estimates
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
-        f"total: {as_dollars(sum(each.dollars for each in estimates))}, about"
+        f"total: {format_dollars(sum(each.dollars for each in estimates))}, about"
         f" {duration(longest)}; experts are called in parallel"
     ]
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
@@ -249,7 +249,7 @@ def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
     ]
     if plan.coverage.scorable < plan.coverage.queries:
         notes.append(str(plan.coverage))
-    cap = "no cap" if job.max_dollars is None else f"a cap of {as_dollars(job.max_dollars)}"
+    cap = "no cap" if job.max_dollars is None else f"a cap of {format_dollars(job.max_dollars)}"
     return [*notes, f"in {job.folder} so far: {plan.spending}; {cap}"]
 
 
@@ -317,14 +317,14 @@ def _tally_row(each: ExpertProgress) -> list[str]:
 
 
 def _show(found: CollectionResult, max_dollars: float | None) -> None:
-    from mildroute._format import as_dollars, pluralize
+    from mildroute._format import format_dollars, pluralize
 
     print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
     notes = [f"table: {found.table}", f"in this folder: {found.spending}"]
     if max_dollars is not None and found.spending.paid > max_dollars:
         notes.append(
-            f"the cap of {as_dollars(max_dollars)} was exceeded: an expert charged for more tokens"
-            " than max_tokens in its request allows; check its bill before you continue"
+            f"the cap of {format_dollars(max_dollars)} was exceeded: an expert charged for more"
+            " tokens than max_tokens in its request allows; check its bill before you continue"
         )
     if found.is_capped:
         notes.append(

@@ -13,22 +13,22 @@ from mildroute.collection.run import Cell, CollectionRun
 from mildroute.experts.base import RESERVE_RETRY, Answer, Expert, Query
 from mildroute.judges.base import ReadingJudge, Verdict
 
-__all__ = ["SHORT_ANSWER", "call_expert", "judge_answer"]
+__all__ = ["MAX_INLINE_ANSWER_CHARS", "call_expert", "judge_answer"]
 
 T = TypeVar("T")
 
-# Maximum characters of an answer that is read in the event loop: the slowest of 150 degenerate ones
-# took 13 ms. A judge's thread costs 0.26 ms, a tenth of all the work for an answer.
-SHORT_ANSWER = 120
+# The longest answer, in characters, that is judged on the event loop itself: the slowest of 150
+# degenerate answers took 13 ms. A thread costs 0.26 ms, a tenth of the work per answer.
+MAX_INLINE_ANSWER_CHARS = 120
 
 
 async def call_expert(run: CollectionRun, expert: Expert, cells: list[Cell]) -> list[Answer] | None:
-    """Return the expert's answers to the queries, or None if the budget does not suffice."""
+    """Return the expert's answers to the queries, or None if the budget cannot cover them."""
     queries = [cell.query for cell in cells]
     call = _PaidCall(run, expert, cells, [expert.max_attempt_cost(query) for query in queries])
     if not await call.reserve():
         return None
-    answers = await call.pay_for(
+    answers = await call.run_and_settle(
         expert.answer(queries),
         lambda answers: sum(answer.dollars + answer.unconfirmed_cost for answer in answers),
     )
@@ -53,13 +53,13 @@ async def judge_answer(
         answer: The answer, or None for the cell's stored text.
 
     Returns:
-        False if the budget does not suffice for the verdict, which a later run may give.
+        False if the budget cannot cover the verdict; a later run may still produce it.
     """
     text = cell.text if answer is None else answer.text
     is_answered = answer is None or not answer.error
     verdict: Verdict | None = Verdict(None)
     if text is not None and is_answered:
-        verdict = await _get_verdict(run, expert, cell, text)
+        verdict = await _judge_and_store(run, expert, cell, text)
     counted = verdict or Verdict(None)
     answer = answer or Answer(text, attempts=0)
     run.tallies[expert.name].count(
@@ -72,18 +72,20 @@ async def judge_answer(
     return verdict is not None
 
 
-async def _get_verdict(run: CollectionRun, expert: Expert, cell: Cell, text: str) -> Verdict | None:
-    """Return and store the verdict on a text, or return None if the budget does not suffice."""
-    if type(run.judge).judge is ReadingJudge.judge and len(text) <= SHORT_ANSWER:
-        verdict = cast("ReadingJudge", run.judge).score(cell.query, text)  # It is free.
-        # Otherwise all cells with stored answers would be judged without a turn of the event loop.
+async def _judge_and_store(
+    run: CollectionRun, expert: Expert, cell: Cell, text: str
+) -> Verdict | None:
+    """Judge a text and store the verdict; return None if the budget cannot cover it."""
+    if type(run.judge).judge is ReadingJudge.judge and len(text) <= MAX_INLINE_ANSWER_CHARS:
+        verdict = cast("ReadingJudge", run.judge).score(cell.query, text)
+        # Without a pause, a run over stored answers would block the event loop until it ends.
         await asyncio.sleep(0)
     else:
         max_cost = run.judge.max_attempt_cost(cell.query, text)
         call = _PaidCall(run, expert, [cell], [max_cost], run.judge.name)
         if not await call.reserve():
             return None
-        verdict = await call.pay_for(
+        verdict = await call.run_and_settle(
             run.judge.judge(cell.query, text),
             lambda verdict: verdict.dollars + verdict.unconfirmed_cost,
         )
@@ -127,11 +129,11 @@ class _PaidCall:
         self._judge = judge
         self._cells = {cell.query.query_id: cell for cell in cells}
         self._max_costs = dict(zip(self._cells, max_costs, strict=True))
-        # The rank of the batch's last query: if the batch cannot be paid as a whole, its first
-        # queries may still be paid.
+        # The rank of the batch's last query: if the budget cannot cover the whole batch, it may
+        # still cover the earlier queries.
         self._rank = cells[-1].rank
         self._attempts = Counter[str]()
-        self._lost: dict[str, float] = dict.fromkeys(self._cells, 0.0)
+        self._charged_retries: dict[str, float] = dict.fromkeys(self._cells, 0.0)
         self._reserved = 0.0
 
     async def reserve(self) -> bool:
@@ -144,8 +146,8 @@ class _PaidCall:
             self._record_attempt(query_id)
         return True
 
-    async def pay_for(self, work: Awaitable[T], cost: Callable[[T], float]) -> T:
-        """Await work whose retries reserve money, and settle its cost.
+    async def run_and_settle(self, work: Awaitable[T], cost: Callable[[T], float]) -> T:
+        """Await a call, reserving budget for each retry, and settle its actual cost.
 
         Args:
             work: The call.
@@ -162,18 +164,18 @@ class _PaidCall:
                 # After a failure, everything reserved may have been charged.
                 spent = self._reserved
             else:
-                spent = max(0.0, dollars - sum(self._lost.values()))
+                spent = max(0.0, dollars - sum(self._charged_retries.values()))
             self._run.budget.settle(self._reserved, spent)
         return result
 
     async def _reserve_retry(self, query: Query, max_cost: float) -> bool:
         """Count an attempt as charged, and reserve money for another one."""
-        # A judge calls its expert with queries of its own, for the only cell.
+        # A judge sends its expert queries of its own; they all belong to the single cell.
         query_id = query.query_id if query.query_id in self._cells else next(iter(self._cells))
         self._run.budget.settle(max_cost, max_cost)
         self._reserved -= max_cost
-        self._lost[query_id] += max_cost
-        # A call that waits for money must hold none, or two calls could wait for each other.
+        self._charged_retries[query_id] += max_cost
+        # A call may wait for budget only while it holds none; otherwise two calls could deadlock.
         can_wait = self._reserved <= 0
         if not await self._run.budget.reserve(max_cost, rank=self._rank, wait=can_wait):
             self._run.tallies[self._expert.name].state = STOPPED
@@ -184,7 +186,7 @@ class _PaidCall:
 
     def _record_attempt(self, query_id: str) -> None:
         self._attempts[query_id] += 1
-        max_cost = self._lost[query_id] + self._max_costs[query_id]
+        max_cost = self._charged_retries[query_id] + self._max_costs[query_id]
         if max_cost:
             self._run.store.add(
                 CallStarted(

@@ -23,8 +23,8 @@ def group_reasons(reasons: Iterable[str]) -> list[tuple[str, int]]:
     Reasons that differ only in their quotations count as one, without the quotations.
 
     Example:
-        >>> group_reasons(["'a' is no number", "'b' is no number", "timeout"])
-        [("'...' is no number", 2), ('timeout', 1)]
+        >>> group_reasons(["'a' is not a number", "'b' is not a number", "timeout"])
+        [("'...' is not a number", 2), ('timeout', 1)]
     """
     groups: dict[str, Counter[str]] = {}
     for reason in reasons:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write, file_lock
-from mildroute._format import as_dollars, pluralize
+from mildroute._format import format_dollars, pluralize
 from mildroute._jsonl import OPENING, WriteAheadLog, read_file
 from mildroute.collection.entries import ANSWERS, SCHEMAS, STARTED, VERDICTS, Entry, to_row
 
@@ -61,9 +61,9 @@ class Spending(NamedTuple):
     def __str__(self) -> str:
         """Return both amounts in words."""
         if not self.lost_calls:
-            return f"{as_dollars(self.paid)} paid"
-        lost = f"{as_dollars(self.reserved)} for {pluralize(self.lost_calls, 'lost call')}"
-        return f"{as_dollars(self.paid)} paid, up to {lost}"
+            return f"{format_dollars(self.paid)} paid"
+        lost = f"{format_dollars(self.reserved)} for {pluralize(self.lost_calls, 'lost call')}"
+        return f"{format_dollars(self.paid)} paid, up to {lost}"
 
 
 @dataclass

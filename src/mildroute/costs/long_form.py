@@ -42,25 +42,25 @@ _EXPERT = ("expert", "model")
 def pivot_to_wide(
     table: pa.Table, log: RepairLog, *, parse: bool = False, decimal: str = "."
 ) -> pa.Table:
-    """Return one row per query; queries and experts are in the order of first appearance.
+    """Return one row per query; queries and experts keep their order of first appearance.
 
     Args:
         table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
             ``dollars`` (or ``cost``), ``latency`` and counts, and columns of the query: ``input``
             (or ``text``), ``group``, ``split``, ``time``.
-        log: Receives the repairs.
+        log: Collects notes on repairs.
         parse: Whether numbers are still text, as in a CSV file.
         decimal: Decimal mark of numbers that are still text.
 
     Returns:
-        A wide table; a pair of query and expert without a row has missing values.
+        A wide table; pairs of query and expert without a row get missing values.
     """
-    queries, first_rows, query_of = _encode(table, _QUERY)
-    experts, _, expert_of = _encode(table, _EXPERT)
-    cells = query_of * len(experts) + expert_of
+    queries, first_rows, query_codes = _factorize(table, _QUERY)
+    experts, _, expert_codes = _factorize(table, _EXPERT)
+    cells = query_codes * len(experts) + expert_codes
     _check_pairs(cells, queries, experts)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {ID: queries} | _query_columns(
-        table, first_rows, query_of, log
+        table, first_rows, query_codes, log
     )
     for prefix, aliases in (_VALUES | _COUNTS).items():
         name = _first_name(table.column_names, aliases)
@@ -82,20 +82,16 @@ def _first_name(names: Sequence[str], aliases: Sequence[str]) -> str | None:
     return next((name for name in aliases if name in names), None)
 
 
-def _encode(
+def _factorize(
     table: pa.Table, aliases: Sequence[str]
 ) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return distinct values, the row of each one's first appearance, and each row's code.
-
-    Values are in order of appearance.
-    """
+    """Return the distinct values in order of appearance, their first rows and each row's code."""
     name = _first_name(table.column_names, aliases) or aliases[0]
     column = as_text(table.column(name), name)
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise TableError(
-            f"column {name!r}, row {row}: a value is needed, but it is missing; fill it in or"
-            " drop the row."
+            f"column {name!r}, row {row}: the value is missing; fill it in or drop the row."
         )
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
@@ -112,8 +108,8 @@ def _check_pairs(cells: NDArray[np.int64], queries: pa.Array, experts: pa.Array)
             str(part)[:60] for part in _query_and_expert(int(cells[row]), queries, experts)
         )
         raise TableError(
-            f"a long table has one row for each query and expert, got rows {before} and {row} for"
-            f" query {query!r} and expert {expert!r}; keep one of them or average them."
+            f"a long table must have one row per query and expert, but rows {before} and {row} are"
+            f" both for query {query!r} and expert {expert!r}; keep one of them or average them."
         )
 
 
@@ -122,26 +118,29 @@ def _query_and_expert(cell: int, queries: pa.Array, experts: pa.Array) -> tuple[
 
 
 def _query_columns(
-    table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog
+    table: pa.Table, first_rows: NDArray[np.int64], query_codes: NDArray[np.int64], log: RepairLog
 ) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of the query, which must agree on all of its rows."""
+    """Return the per-query columns; all rows of a query must have the same value."""
     columns = {}
     for target, aliases in _QUERY_COLUMNS.items():
         name = _first_name(table.column_names, aliases)
         if name is not None:
-            columns[target] = _same_on_all_rows(table.column(name), name, first_rows, query_of)
+            columns[target] = _same_on_all_rows(table.column(name), name, first_rows, query_codes)
     if INPUT not in columns and ID not in table.column_names:
-        log.notes.append("no input column: the query is taken as id and as input")
+        log.notes.append("no input column: 'query' serves as both id and input")
         columns[INPUT] = as_text(table.column("query"), "query").take(pa.array(first_rows))
         columns = {INPUT: columns.pop(INPUT)} | columns
     return columns
 
 
 def _same_on_all_rows(
-    column: pa.ChunkedArray, name: str, first_rows: NDArray[np.int64], query_of: NDArray[np.int64]
+    column: pa.ChunkedArray,
+    name: str,
+    first_rows: NDArray[np.int64],
+    query_codes: NDArray[np.int64],
 ) -> pa.ChunkedArray:
     taken = column.take(pa.array(first_rows))
-    expected = taken.take(pa.array(query_of))
+    expected = taken.take(pa.array(query_codes))
     same = pc.fill_null(pc.equal(expected, column), False).to_numpy()
     absent = pc.and_(expected.is_null(), column.is_null()).to_numpy()
     differs = np.flatnonzero(~(same | absent))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mildroute._format import as_dollars, as_score, pluralize, text_table
+from mildroute._format import format_dollars, format_score, pluralize, text_table
 from mildroute._hashing import ContentHasher, digests
 from mildroute.costs.duplicates import DuplicateCounter
 from mildroute.costs.missing_scores import validate_missing
@@ -127,13 +127,18 @@ class TableSummary:
         rows = [
             [
                 expert.name,
-                as_score(expert.score),
+                format_score(expert.score),
                 _bill(expert.dollars_per_1000),
                 f"{expert.wins:.0%}",
             ]
             for expert in self.experts
         ]
-        oracle = ["oracle", as_score(self.oracle_score), _bill(self.oracle_dollars_per_1000), ""]
+        oracle = [
+            "oracle",
+            format_score(self.oracle_score),
+            _bill(self.oracle_dollars_per_1000),
+            "",
+        ]
         table = text_table(["expert", "score", "$ per 1,000", "wins"], [*rows, oracle])
         return "\n".join([pluralize(self.rows, "query"), table, *self.warnings, *self.notes])
 
@@ -159,7 +164,7 @@ class TableSummary:
 
 
 def _bill(dollars: float | None) -> str:
-    return "" if dollars is None else as_dollars(dollars)
+    return "" if dollars is None else format_dollars(dollars)
 
 
 def describe(

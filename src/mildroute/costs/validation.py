@@ -235,8 +235,7 @@ def _check_complete(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.C
     if missing is not None and pc.any(missing).as_py():
         row = int(np.flatnonzero(_as_mask(missing))[0])
         raise TableError(
-            f"{rows.locate(name, row)}: a value is needed, but it is missing; fill it in or"
-            " drop the row."
+            f"{rows.locate(name, row)}: the value is missing; fill it in or drop the row."
         )
     return column
 

@@ -1,4 +1,4 @@
-"""The decider: the one object behind every door that turns an input into a decision."""
+"""The decider, which turns an input into a decision for every entry point."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decider:
         affinity: The expert of each conversation; by default an empty memory.
         exploration: Dollars that exploration may cost; by default those of ``config``.
         random: Returns a uniform number in [0, 1); it decides what is explored.
-        new_id: Returns the id of a decision whose request has none.
+        new_id: Creates a decision id for a request that has none.
 
     Attributes:
         predictor: The router, which may be replaced at any time.
@@ -72,7 +72,7 @@ class Decider:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], config: RoutingConfig | None = None) -> Decider:
-        """Return a decider of a stored router."""
+        """Load a stored router and return its decider."""
         return cls(Predictor.load(folder), config)
 
     def decide(
@@ -98,10 +98,10 @@ class Decider:
         return self.choose(predictor, prediction, point, request, statuses)
 
     def predictor_for(self, predictor: P, request: DecisionRequest) -> P:
-        """Return the router that may decide a request, without stages if answers cannot be read.
+        """Return the predictor for a request, without cascade stages if answers cannot be read.
 
         A stage that has learned from log-probabilities decides badly without them: on a table where
-        they alone tell, it kept 74% of the best expert's score instead of 96%.
+        nothing else is informative, it kept 74% of the best expert's score instead of 96%.
         """
         is_short = request.answers == "beginning" and predictor.look_characters is None
         if request.answers == "none" or is_short:
@@ -118,13 +118,13 @@ class Decider:
         request: DecisionRequest,
         statuses: Mapping[str, ExpertStatus],
     ) -> Decision:
-        """Decide from a prediction; ``None`` means that there was no time for one."""
+        """Decide from a prediction; ``None`` means that it failed or timed out."""
         if request.owner is None:
-            default = self._default(predictor, prediction, point)
-            decision = self._decide(predictor, prediction, request, statuses, default)
+            default = self._fallback_expert(predictor, prediction, point)
+            decision = self._apply_policy(predictor, prediction, request, statuses, default)
         else:
-            # No other expert knows the response that the request continues from: an error is
-            # better than an answer that has lost its past.
+            # Only this expert holds the response that the request continues: an error is better
+            # than an answer without that context.
             decision = decide_pinned(request.owner, request, statuses, "sticky")
         return replace(
             decision,
@@ -139,7 +139,7 @@ class Decider:
     def pass_through(
         self, request: DecisionRequest, statuses: Mapping[str, ExpertStatus]
     ) -> Decision:
-        """Decide without a router: the default expert, then the others in their order."""
+        """Decide without a router: the default expert, then the others in the given order."""
         if request.owner is not None:
             decision = decide_pinned(request.owner, request, statuses, "sticky")
         else:
@@ -157,12 +157,12 @@ class Decider:
     def pin(
         self, expert: str, request: DecisionRequest, statuses: Mapping[str, ExpertStatus]
     ) -> Decision:
-        """Decide for the expert that the client named."""
+        """Return a decision pinned to the expert that the client named."""
         decision_id = request.decision_id or self._new_id()
         return replace(decide_pinned(expert, request, statuses), decision_id=decision_id)
 
     def remember(self, conversation: str | None, expert: str) -> None:
-        """Let a conversation stay with the expert that answered."""
+        """Remember which expert answered, so that the conversation stays with it."""
         self._affinity.remember(conversation, expert)
 
     def first_choice(self, prediction: Prediction) -> str:
@@ -172,7 +172,7 @@ class Decider:
             return default
         return prediction.expert
 
-    def _decide(
+    def _apply_policy(
         self,
         predictor: Predictor,
         prediction: Prediction | None,
@@ -183,8 +183,10 @@ class Decider:
         """Choose an expert, or a cascade's first stage."""
         looks = predictor.looks
         if looks:
-            of_looks = {name: status_of_look(map(statuses.get, looks[name])) for name in looks}
-            statuses = {**statuses, **{name: each for name, each in of_looks.items() if each}}
+            stage_statuses = {
+                name: status_of_look(map(statuses.get, looks[name])) for name in looks
+            }
+            statuses = {**statuses, **{name: each for name, each in stage_statuses.items() if each}}
         decision = decide(
             prediction,
             request,
@@ -198,9 +200,9 @@ class Decider:
         self._exploration.spend(decision.exploration_usd)
         return resolve_look(decision, looks)
 
-    def _default(
+    def _fallback_expert(
         self, predictor: Predictor, prediction: Prediction | None, point: OperatingPoint | None
     ) -> str:
-        """Return the expert for inputs that the router cannot judge, at the request's price."""
+        """Return the fallback expert, at the request's price weight, if the router cannot judge."""
         named = self._config.default or (prediction.default if prediction is not None else "")
         return named or predictor.default_at(None if point is None else point.price_weight)

@@ -42,8 +42,8 @@ class Decision:
             path), ``"absent"`` (the router knows it, but it cannot be called). Experts that are
             rate limited or whose circuit is open stand at the end of the order nevertheless,
             because they may have recovered by then.
-        propensities: Probability of each expert to be the first, by name, before the coin and the
-            exploration; they add up to 1 over the eligible experts.
+        propensities: Probability of each expert to be called first, by name, over the draw between
+            operating points and exploration; they add up to 1 over the eligible experts.
         look: Name of the cascade's first stage that was chosen, or empty. The experts that it asks
             come first in the order, and their answers decide what follows.
         exploration_usd: Dollars that an expert which was drawn to learn from is expected to charge

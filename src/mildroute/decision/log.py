@@ -46,9 +46,10 @@ class DecisionRecord:
         time: Arrival of the request, in seconds since 1970.
         key: Name of the client's key, or empty.
         path: Path of the request, such as ``"chat/completions"``.
-        price_weight: Price weight of the decision, or none; between two vertices, that of the
+        price_weight: Price weight of the decision, or ``None``; between two vertices, that of the
             likelier one.
-        propensity: Probability that it was chosen, before randomization and exploration.
+        propensity: Probability that the selected expert was chosen, over the draw between vertices
+            and exploration.
         propensities: Those of all experts, in the order of ``experts``; 0 for an excluded expert.
         served_by: Expert that answered, or empty.
         attempts: Every call to an expert: its name, the reason for its failure or empty, the status
@@ -60,7 +61,7 @@ class DecisionRecord:
         first_byte_seconds: From the request's arrival to the first byte of the answer.
         conversation: Digest of the conversation, or empty.
         shadow: What the shadow router chose, or empty.
-        text: The routed text if logging it is enabled, otherwise none.
+        text: The routed text if logging it is enabled, otherwise ``None``.
         request_id: The client's id of the request, which seeds the coin; empty if the text does.
         target: Target that selected the operating point, such as ``"quality 0.95"``; empty for the
             router's own.

@@ -1,4 +1,4 @@
-"""Encoders: scikit-learn transformers from texts, images or numbers to vectors."""
+"""Encoders: scikit-learn transformers that turn texts, images or numbers into vectors."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute._format import as_dollars, as_score, text_table, to_jsonable
+from mildroute._format import format_dollars, format_score, text_table, to_jsonable
 from mildroute.evaluation.arrays import Choice, as_choice
 from mildroute.evaluation.cost_quality import mix_shares, single_points
 from mildroute.evaluation.expert_usage import effective_experts, expert_shares
@@ -451,8 +451,8 @@ class Comparison:
         rows = [
             [
                 row.name,
-                as_score(row.score.value),
-                "" if row.dollars_per_1000 is None else as_dollars(row.dollars_per_1000.value),
+                format_score(row.score.value),
+                "" if row.dollars_per_1000 is None else format_dollars(row.dollars_per_1000.value),
                 "" if row.saved is None else f"{row.saved.value:.0%}",
                 "" if row.kept is None else f"{row.kept.value:.1%}",
             ]

@@ -1,11 +1,12 @@
-"""Estimates of the costs that experts and routers would have had, from logged decisions.
+"""Off-policy estimates of the costs of experts and routers, from logged decisions.
 
 Each logged request was answered once, by an expert drawn with known probabilities. Plain means of
 logged costs compare experts on different requests, because the router sends each expert what it is
-good at. Weighting each answer with the inverse of its probability corrects that. There are three
-estimates, from the simplest to the sharpest:
+good at. Weighting each answer by its inverse probability corrects that. There are three
+estimators, from the simplest to the most precise:
 
-- ``"ips"``, inverse propensity score: mean of weight times cost. Unbiased, and the widest.
+- ``"ips"``, inverse propensity score: mean of weight times cost. Unbiased, with the widest
+  intervals.
 - ``"snips"``, self-normalized: divided by the sum of the weights. Stays within the range of costs,
   and tolerates an expert that sometimes fails, or gets feedback less often, as long as that has
   nothing to do with the request.
@@ -13,8 +14,8 @@ estimates, from the simplest to the sharpest:
   forecast.
 
 If the chosen expert gave no answer and another one did, the answer counts for neither expert: the
-probability with which the other one came to answer is unknown. The row still counts as a request,
-and the expert's other answers stand in for those that it failed to give.
+probability that the other one answers is unknown. The row still counts as a request, and the
+expert's missing answers are assumed to be like its other ones.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ __all__ = [
 Method = Literal["ips", "snips", "dr"]
 
 _FEWEST_EFFECTIVE = 30.0
-_ODD = 4.0
+_MAX_WEIGHT_DEVIATION = 4.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Estimate(Interval):
     Attributes:
         rows: Number of answers behind the estimate.
         effective_rows: Number of equally weighted answers with the same information.
-        warnings: Sentences that a reader of the estimate must know.
+        warnings: Caveats to show with the estimate.
 
     Example:
         >>> Estimate(0.3, 0.2, 0.4, 0.95, 60, 58.0).warnings
@@ -89,7 +90,7 @@ def estimate_expert_costs(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> # b is asked for hard requests, on which both err more often
+        >>> # b gets the hard requests, on which both err more often
         >>> hard = rng.random(4000) < 0.5
         >>> chances = np.where(hard[:, None], [0.1, 0.9], [0.9, 0.1])
         >>> chosen = (rng.random(4000) > chances[:, 0]).astype(int)
@@ -117,7 +118,7 @@ def estimate_policy_cost(
     confidence: float = 0.95,
     forecasts: Any = None,
 ) -> Estimate:
-    """Estimate the mean cost of a router with these choices.
+    """Estimate the mean cost of a router that makes these choices.
 
     Args:
         logged: Decisions and their probabilities.
@@ -177,7 +178,7 @@ def estimate_cost_difference(
     """
     forecasts = _forecasts(logged, method, forecasts)
     one, other = (
-        _influence(logged, _target_probabilities(logged, side), method, forecasts)
+        _weighted_estimate(logged, _target_probabilities(logged, side), method, forecasts)
         for side in (choice, against)
     )
     weights = one.weights - other.weights
@@ -187,15 +188,15 @@ def estimate_cost_difference(
     interval = weighted_interval(
         both, _observed_costs(logged), logged.groups, confidence, is_difference=True
     )
-    size = effective_rows(weights)
+    effective = effective_rows(weights)
     return Estimate(
         interval.value,
         interval.low,
         interval.high,
         confidence,
         int((weights != 0).sum()),
-        size,
-        _few_answers(size) if weights.any() else (),
+        effective,
+        _few_answers(effective) if weights.any() else (),
     )
 
 
@@ -206,27 +207,31 @@ def _estimate(
     confidence: float,
     forecasts: Matrix | None,
 ) -> Estimate:
-    influence = _influence(logged, target, method, forecasts)
-    interval = weighted_interval(influence, _observed_costs(logged), logged.groups, confidence)
-    size = effective_rows(influence.weights)
-    warnings = (*_few_answers(size), *_odd_weights(logged, target), *_unanswered(logged, target))
+    estimate = _weighted_estimate(logged, target, method, forecasts)
+    interval = weighted_interval(estimate, _observed_costs(logged), logged.groups, confidence)
+    effective = effective_rows(estimate.weights)
+    warnings = (
+        *_few_answers(effective),
+        *_odd_weights(logged, target),
+        *_unanswered(logged, target),
+    )
     return Estimate(
         interval.value,
         interval.low,
         interval.high,
         confidence,
-        int((influence.weights > 0).sum()),
-        size,
+        int((estimate.weights > 0).sum()),
+        effective,
         warnings,
     )
 
 
-def _influence(
+def _weighted_estimate(
     logged: LoggedDecisions, target: Matrix, method: Method, forecasts: Matrix | None
 ) -> WeightedEstimate:
     answered = logged.has_answer
-    # An expert's answers stand in for those that it failed to give: the probability of an answer is
-    # that of the draw times the share of answers.
+    # Failures count as missing at random: the probability of an answer is that of the draw times
+    # the expert's answer rate.
     weights = np.where(answered, logged.weights(target) / _answer_rates(logged)[logged.chosen], 0.0)
     costs = np.where(answered, logged.costs, 0.0)
     if method == "snips":
@@ -263,8 +268,8 @@ def _target_probabilities(logged: LoggedDecisions, choice: Any) -> Matrix:
         matrix = as_matrix(choices, "choice", logged.chances.shape)
         if matrix.min() < 0 or np.abs(matrix.sum(axis=1) - 1).max() > 1e-6:
             raise ArgumentError(
-                "probabilities of a choice must not be negative and add up to 1 on each row; divide"
-                " them by their sum."
+                "choice probabilities must be non-negative and sum to 1 in each row; divide them by"
+                " their sum."
             )
         return matrix
     indices = _expert_indices(logged, choices.tolist()) if choices.dtype.kind in "OUS" else choices
@@ -287,7 +292,8 @@ def _forecasts(logged: LoggedDecisions, method: str, forecasts: Any) -> Matrix |
         raise ArgumentError(f"method must be 'ips', 'snips' or 'dr', got {method!r}.")
     if not logged.has_answer.any():
         raise ShapeError(
-            "at least one chosen expert must have answered, got no cost at all; check the log."
+            "at least one chosen expert must have answered, but no decision has a cost; check the"
+            " log."
         )
     if method != "dr":
         return None
@@ -302,33 +308,33 @@ def _observed_costs(logged: LoggedDecisions) -> NDArray[np.float64]:
     return logged.costs[logged.has_answer]
 
 
-def _few_answers(size: float) -> tuple[str, ...]:
-    if size >= _FEWEST_EFFECTIVE:
+def _few_answers(effective: float) -> tuple[str, ...]:
+    if effective >= _FEWEST_EFFECTIVE:
         return ()
     return (
         (
-            f"only {size:.0f} effective answers: with fewer than {_FEWEST_EFFECTIVE:.0f} the"
+            f"only {effective:.0f} effective answers: with fewer than {_FEWEST_EFFECTIVE:.0f} the"
             " interval is rough; explore more or log longer"
         ),
     )
 
 
 def _odd_weights(logged: LoggedDecisions, target: Matrix) -> tuple[str, ...]:
-    """Warn if the mean of the weights is far from 1, which it should be for any costs.
+    """Warn if the mean weight is far from 1.
 
-    If the mean differs from 1, the log does not match its probabilities.
+    Then the log does not match its recorded propensities.
     """
     error = (
         float(np.sqrt(((target**2 / logged.chances).sum(axis=1) - 1).clip(min=0).sum()))
         / logged.rows
     )
     mean = float(logged.weights(target).mean())
-    if abs(mean - 1) <= _ODD * error + 1e-9:
+    if abs(mean - 1) <= _MAX_WEIGHT_DEVIATION * error + 1e-9:
         return ()
     return (
         (
-            f"the weights have a mean of {mean:.2f} where 1 is expected: chances are not what was"
-            " logged, or whether an answer gets a score depends on who gave it"
+            f"the weights have a mean of {mean:.2f} where 1 is expected: the logged propensities"
+            " are wrong, or scoring depends on which expert answered"
         ),
     )
 
@@ -337,4 +343,4 @@ def _unanswered(logged: LoggedDecisions, target: Matrix) -> tuple[str, ...]:
     failed = int((logged.has_failed & (logged.weights(target) > 0)).sum())
     if not failed:
         return ()
-    return (f"{failed:,} answers failed to come; they are taken to be like the others",)
+    return (f"missing answers: {failed:,}; they are assumed to be like the others",)

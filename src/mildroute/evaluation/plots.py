@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from mildroute._format import as_dollars
+from mildroute._format import format_dollars
 from mildroute.evaluation.frontier_picture import check_report_extra
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._folds import assign_folds
@@ -139,7 +139,9 @@ class FitPlots:
         )
         ax.bar_label(bars, [f"${value:,.0f}" for value in (base, bill)], label_type="center")
         ax.set(ylabel=f"dollars a month at {requests_per_month:,.0f} requests")
-        ax.set_title(f"{as_dollars(base - bill)} a month saved" if base > bill else "nothing saved")
+        ax.set_title(
+            f"{format_dollars(base - bill)} a month saved" if base > bill else "nothing saved"
+        )
         return ax
 
     def frontier_image(self) -> str:

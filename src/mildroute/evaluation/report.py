@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mildroute._format import as_dollars, format_number, pluralize, to_jsonable
+from mildroute._format import format_dollars, format_number, pluralize, to_jsonable
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.cost_quality import Point
 from mildroute.evaluation.frontier_picture import check_report_extra, frontier_svg, shorten
@@ -133,7 +133,7 @@ def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
         spots += [(point, point.name) for point in (*frontier.singles, frontier.oracle)]
     figures = "; score {:.3f}, {} per 1,000".format
     return [
-        (point, words + figures(point.score, as_dollars(point.dollars_per_1000)))
+        (point, words + figures(point.score, format_dollars(point.dollars_per_1000)))
         for point, words in spots
     ]
 
@@ -161,9 +161,9 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
         kept_card["note"] += f", of the score of {saved.reference}"
         cards += [saved_card, kept_card]
         paid, instead = saved.dollars_per_1000, saved.reference_dollars_per_1000
-        limits = f"{as_dollars(paid.low)} to {as_dollars(paid.high)}"
-        note = f"{limits}, per 1,000 queries, instead of {as_dollars(instead.value)}"
-        cards.append({"name": "bill", "value": as_dollars(paid.value), "note": note})
+        limits = f"{format_dollars(paid.low)} to {format_dollars(paid.high)}"
+        note = f"{limits}, per 1,000 queries, instead of {format_dollars(instead.value)}"
+        cards.append({"name": "bill", "value": format_dollars(paid.value), "note": note})
     if saved is None or promise is None:
         cards.append(_card("score", evaluation.score, "{:.3f}"))
     if promise is not None:
@@ -245,9 +245,9 @@ def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
     return {
         "requests": _REQUESTS,
         "reference": saved.baseline,
-        "ours": as_dollars(ours),
-        "theirs": as_dollars(theirs),
-        "difference": as_dollars(abs(theirs - ours)),
+        "ours": format_dollars(ours),
+        "theirs": format_dollars(theirs),
+        "difference": format_dollars(abs(theirs - ours)),
         "word": "saved" if theirs >= ours else "more",
     }
 
@@ -288,7 +288,7 @@ def _target_data(row: MeasuredTarget) -> dict[str, Any]:
             if math.isfinite(row.saved.value)
             else "none",
             "kept": shown_interval(row.kept, "{:.1%}"),
-            "bill": as_dollars(row.dollars_per_1000.value),
+            "bill": format_dollars(row.dollars_per_1000.value),
             "verdict": f"{_MARKS[row.verdict]} {row.verdict}",
         },
         "share_text": [f"{share:.1%}" for share in row.shares],
@@ -323,7 +323,7 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
             f"{row.oracle_share:.1%}",
             shown_interval(row.recall, "{:.2f}"),
             f"{row.score:.3f}",
-            *([] if row.dollars_per_1000 is None else [as_dollars(row.dollars_per_1000)]),
+            *([] if row.dollars_per_1000 is None else [format_dollars(row.dollars_per_1000)]),
         ]
         for row in sorted(evaluation.per_expert, key=lambda row: -row.share)
     ]
@@ -369,7 +369,7 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
                 f"{row.share:.1%}",
                 f"{row.calls:.2f}",
                 f"{row.score:.3f}",
-                as_dollars(row.dollars_per_1000),
+                format_dollars(row.dollars_per_1000),
             ]
             for row in (*sorted(second_look.rows, key=lambda row: -row.share), plain)
         ],
@@ -392,8 +392,8 @@ def _look_verdict(assessment: RouterEvaluation, second_look: SecondLook) -> str:
         verdict = "these rows do not show that looks are worth it"
     return (
         f"The same router without looks, for the same target, has a score of {plain.score:.3f} for"
-        f" {as_dollars(plain.dollars_per_1000)} per 1,000 queries. Looks change the cost of a query"
-        f" by {shown_interval(gain, '{:+.4f}')} (a dollar counts as"
+        f" {format_dollars(plain.dollars_per_1000)} per 1,000 queries. Looks change the cost of a"
+        f" query by {shown_interval(gain, '{:+.4f}')} (a dollar counts as"
         f" {assessment.price_weight_used:.4g} errors): {verdict}."
     )
 
@@ -473,7 +473,9 @@ def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
 def _outcome(table: CostTable, row: int, expert: str) -> str:
     """Return an expert's score and cost on a row."""
     index = table.experts.index(expert)
-    paid = "" if table.dollars is None else f" for {as_dollars(float(table.dollars[row, index]))}"
+    paid = (
+        "" if table.dollars is None else f" for {format_dollars(float(table.dollars[row, index]))}"
+    )
     return f"{expert}: {table.scores[row, index]:.2g}{paid}"
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from mildroute._format import as_dollars, as_score, format_number
+from mildroute._format import format_dollars, format_number, format_score
 from mildroute.evaluation.resampling import Interval
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def format_savings(figures: Savings) -> str:
         return sentence
     return (
         f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for"
-        f" {as_dollars(figures.also[1])}."
+        f" {format_dollars(figures.also[1])}."
     )
 
 
@@ -119,8 +119,8 @@ def _bill_words(figures: Savings, name: str | None = None) -> str:
 
 def _bills(figures: Savings) -> str:
     ours, theirs = (
-        as_dollars(figures.dollars_per_1000.value),
-        as_dollars(figures.reference_dollars_per_1000.value),
+        format_dollars(figures.dollars_per_1000.value),
+        format_dollars(figures.reference_dollars_per_1000.value),
     )
     whose = "" if figures.baseline == figures.reference else f" for {figures.baseline}"
     return f"{ours} instead of {theirs}{whose} per 1,000 queries"
@@ -132,14 +132,16 @@ def _saved_sentence(figures: Savings) -> str:
         if figures.score_difference.low > 0
         else ""
     )
-    quality = f"At the quality of {figures.reference} ({as_score(figures.reference_score.value)})"
+    quality = (
+        f"At the quality of {figures.reference} ({format_score(figures.reference_score.value)})"
+    )
     return f"{quality}, the router costs {_bills(figures)}: {as_percent(figures.saved)}{more}."
 
 
 def _likely(figures: Savings) -> str:
     quality = (
         f"At a quality not significantly different from that of {figures.reference}"
-        f" ({as_score(figures.reference_score.value)}"
+        f" ({format_score(figures.reference_score.value)}"
     )
     difference = (
         f"difference {format_points(replace(figures.score_difference, low=figures.score_floor))})"
@@ -152,17 +154,18 @@ def _likely(figures: Savings) -> str:
 def _gained(figures: Savings) -> str:
     bill = (
         f"For no more than {figures.baseline} costs"
-        f" ({as_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
+        f" ({format_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
     )
-    scores = f"{as_score(figures.score.value)} instead of {as_score(figures.reference_score.value)}"
+    score, reference = figures.score.value, figures.reference_score.value
+    scores = f"{format_score(score)} instead of {format_score(reference)}"
     return (
         f"{bill}, the router scores {scores}: higher by {format_points(figures.score_difference)}."
     )
 
 
 def _beyond_mixing(figures: Savings) -> str:
-    bill, ours = as_dollars(figures.dollars_per_1000.value), as_score(figures.score.value)
-    mix = as_score(figures.score.value - figures.mix_difference.value)
+    bill, ours = format_dollars(figures.dollars_per_1000.value), format_score(figures.score.value)
+    mix = format_score(figures.score.value - figures.mix_difference.value)
     scores = (
         f"the router scores {ours} and the best random mix of experts {mix}: higher by"
         f" {format_points(figures.mix_difference)}"
@@ -181,7 +184,7 @@ def _trade(figures: Savings) -> str:
 def _exchange(figures: Savings) -> str:
     """Return cost against quality, alongside the reference."""
     who = "it" if figures.verdict == "beyond mixing" else "the router"
-    beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
+    beside = f"beside {figures.reference} ({format_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:
         cheaper = f"costs {_bills(figures)}, {as_percent(figures.saved)}"
         return (

@@ -1,4 +1,4 @@
-"""The answers of OpenAI-compatible servers, parsed without trusting any part of them."""
+"""Defensive parsing of responses from OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Completion:
 
     Args:
         text: The text; None if there is a problem.
-        problem: The problem, or an empty text.
-        tokens_in: Input tokens as counted by the server; None if the number is not plausible.
-        tokens_out: Output tokens as counted by the server; None if the number is not plausible.
+        problem: Why there is no text; empty if there is one.
+        tokens_in: Input tokens as counted by the server; None if implausible.
+        tokens_out: Output tokens as counted by the server; None if implausible.
         logprob: Mean log-probability of the answer's tokens, or None if it is not reported.
     """
 
@@ -53,13 +53,13 @@ def parse_completion(document: Any) -> Completion:
         The text of the first choice, or the problem; never text that did not come from the model.
     """
     if not isinstance(document, dict):
-        return Completion(None, f"the body is a JSON {_type_name(document)} and no object")
+        return Completion(None, f"the body is a JSON {_type_name(document)} , not an object")
     usage = document.get("usage")
     tokens_in = _token_count(usage, "prompt_tokens")
     tokens_out = _token_count(usage, "completion_tokens")
     choice = _first_choice(document)
     if choice is None:
-        return Completion(None, "the body holds no choices", tokens_in, tokens_out)
+        return Completion(None, "the response has no choices", tokens_in, tokens_out)
     text, problem = _text_or_problem(choice)
     if text is not None:
         text = _repair_surrogates(text)
@@ -81,7 +81,7 @@ def _logprob_entries(choice: dict[str, Any]) -> list[Any]:
 def _mean_logprob(choice: dict[str, Any]) -> float | None:
     entries = _logprob_entries(choice)
     logprobs = [entry.get("logprob") for entry in entries if isinstance(entry, dict)]
-    # Some servers round the log-probability of a certain token to a little more than 0.
+    # Some servers report slightly positive log-probabilities for near-certain tokens.
     valid = [
         value for value in logprobs if isinstance(value, (int, float)) and -1e9 <= value <= 1e-3
     ]
@@ -105,7 +105,7 @@ def answer_text(body: bytes | bytearray) -> str:
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     if not isinstance(calls, list) or not calls:
         return ""
-    # The id of a tool call is new each time, so it is left out.
+    # Tool-call ids differ on every call, so they are dropped.
     functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
     return json.dumps(functions)
 
@@ -170,18 +170,18 @@ def _text_or_problem(choice: dict[str, Any]) -> tuple[str | None, str]:
     if isinstance(content, str) and (content or choice.get("finish_reason") != "content_filter"):
         return content, ""
     if isinstance(content, str) or content is None:
-        # A reason that is not a usual one may repeat the key.
+        # An unknown finish_reason is text of the server's choice, which could echo the API key.
         reason = choice.get("finish_reason")
-        is_usual = reason is None or reason in _FINISH_REASONS
-        shown = repr(reason) if is_usual else "unknown"
+        is_known = reason is None or reason in _FINISH_REASONS
+        shown = repr(reason) if is_known else "unknown"
         return None, f"the answer has no text (finish_reason {shown})"
     return None, f"the answer's text is of type {_type_name(content)}"
 
 
 def _join_parts(parts: list[Any]) -> str | list[Any]:
-    """Return the joined texts of an answer in parts, or the parts if they are not valid.
+    """Join the text parts of a multi-part answer; return the parts unchanged if malformed.
 
-    Parts that are not text, such as thoughts, are left out.
+    Parts of other types, such as reasoning, are skipped.
     """
     if not all(isinstance(part, dict) for part in parts):
         return parts
@@ -197,7 +197,7 @@ def _token_count(usage: Any, name: str) -> int | None:
 
 
 def _repair_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which are not characters and could not be stored."""
+    """Replace lone surrogates, which cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:

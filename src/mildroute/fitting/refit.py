@@ -15,34 +15,41 @@ from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.router import FrontierRouter
 
 
-def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) -> FittedRouter:
+def refit(
+    router: TextRouter, table: CostTable, *, seed: int = 0, **fit_arguments: Any
+) -> FittedRouter:
     """Fit a router on another table with the encoder, method, target and judge of a stored one.
 
     Args:
         router: The stored router; not a cascade, which needs answers.
         table: As for :func:`fit`.
         seed: As for :func:`fit`.
-        given: Additional arguments of :func:`fit`.
+        fit_arguments: Further arguments, passed to :func:`fit`.
     """
     inner = router.router_
     if isinstance(inner, CascadeRouter):
         raise ArgumentError(
-            "a cascade learns from answers, and cannot be fitted again without them; use 'mildroute"
-            " fit --cascade' on a table that has all experts."
+            "a cascade cannot be refitted without answers; use 'mildroute fit --cascade' on a table"
+            " that has all experts."
         )
     is_frontier = isinstance(inner, FrontierRouter)
-    template = inner.router if is_frontier else inner
+    inner_router = inner.router if is_frontier else inner
     if is_frontier == (table.dollars is None):
+        if is_frontier:
+            raise TableError(
+                "the router was fitted with dollars, got a table without them; give prices, or a"
+                " table that has dollars."
+            )
         raise TableError(
-            f"the router was fitted {'with' if is_frontier else 'without'} dollars, got a table"
-            f" {'without' if is_frontier else 'with'} them; take the table it was fitted on."
+            "the router was fitted without dollars, got a table with them; give a table"
+            " without dollars."
         )
     return fit(
         table,
         encoder=clone(router.encoder_),
-        router=None if template is None else clone(template),
+        router=None if inner_router is None else clone(inner_router),
         target=router.target,
         judge=None if router.provenance is None else router.provenance.judge,
         seed=seed,
-        **given,
+        **fit_arguments,
     )

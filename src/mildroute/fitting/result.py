@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from mildroute._format import as_dollars, as_score
+from mildroute._format import format_dollars, format_score
 from mildroute.fitting.alternatives import Alternative
 from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.registry import storage_name
@@ -233,15 +233,15 @@ def only_expert(point: OperatingPoint) -> int | None:
 
 def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
     """Return the share saved of the baseline's bill, and the share kept of the best score."""
-    name, bill = experts[point.baseline], as_dollars(point.dollars_per_1000)
+    name, bill = experts[point.baseline], format_dollars(point.dollars_per_1000)
     # Nothing can be kept of a score of 0, nor saved of a bill of 0.
-    score = f"has a score of {as_score(point.score)}"
+    score = f"has a score of {format_score(point.score)}"
     share = _kept_words(point, experts)
     kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
     if not point.baseline_dollars_per_1000:
         spends = f"costs {bill} per 1,000 queries" if point.dollars_per_1000 else "costs nothing"
         return f"{spends}, while {name} costs nothing, and {has}"
-    bills = f"{bill} instead of {as_dollars(point.baseline_dollars_per_1000)} per 1,000 queries"
+    bills = f"{bill} instead of {format_dollars(point.baseline_dollars_per_1000)} per 1,000 queries"
     low, high = (f"{100 * end:.0f}" for end in point.saved_interval)
     if round(100 * point.saved) == 0:
         return f"costs as much as {name}, {kept}: {bills}"
@@ -349,7 +349,7 @@ def why_constant(
     if even.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         return (
             f"too few rows to promise {100 * fraction:g}% of the score of {names[point.best]} with"
-            f" 95% confidence for less, though {as_dollars(even.dollars_per_1000)} per 1,000"
+            f" 95% confidence for less, though {format_dollars(even.dollars_per_1000)} per 1,000"
             " queries may do; collect more rows or ask for less quality"
         )
     if expert != point.best:

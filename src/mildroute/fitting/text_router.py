@@ -15,7 +15,7 @@ from scipy.sparse import issparse, vstack
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute._format import as_dollars
+from mildroute._format import format_dollars
 from mildroute._hashing import request_uniforms
 from mildroute.costs.clusters import find_clusters
 from mildroute.costs.table import CostTable
@@ -120,7 +120,7 @@ class RoutedInput:
         )
         if self.dollars is None:
             return beside
-        own, other = (as_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best))
+        own, other = (format_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best))
         return f"{beside}, for {own} instead of {other} per 1,000"
 
 

@@ -32,7 +32,7 @@ def numbers_agree(
         stated: Number in the answer.
         expected: Number in the reference.
         relative: Share of the expected value by which they may differ.
-        absolute: Amount by which they may differ; the larger of both tolerances counts.
+        absolute: Amount by which they may differ; whichever tolerance is larger applies.
         percent: Meaning of 25% if only one of the numbers has a percent sign: 25 (``"unit"``), 0.25
             (``"value"``) or both (``"either"``). With ``"either"`` an expected 0.25 without a sign
             is 25% and not 0.25%.
@@ -62,7 +62,7 @@ class NumericJudge(ReadingJudge):
     Args:
         relative: Share of the reference by which the answer may be off; by default numbers must be
             equal.
-        absolute: Amount by which the answer may be off; the larger of both tolerances counts.
+        absolute: Amount by which the answer may be off; whichever tolerance is larger applies.
         percent: Meaning of 25% if the reference has no percent sign: 25 for ``"unit"``, 0.25 for
             ``"value"``, and both for ``"either"``.
         round_to_reference: Whether to round an answer that has more decimals than the reference.
@@ -85,7 +85,7 @@ class NumericJudge(ReadingJudge):
         for tolerance in (self.relative, self.absolute):
             if not math.isfinite(tolerance) or tolerance < 0:
                 raise ArgumentError(
-                    f"a tolerance must be finite and not negative, got {tolerance!r}."
+                    f"a tolerance must be finite and non-negative, got {tolerance!r}."
                 )
         if self.percent not in ("either", "unit", "value"):
             raise ArgumentError(
@@ -99,7 +99,7 @@ class NumericJudge(ReadingJudge):
             return Verdict(None, self.missing_fields(query))
         stated = read_number(text)
         if stated is None:
-            return Verdict(0.0, f"no single number could be read, expected {_format(expected)}")
+            return Verdict(0.0, f"no unambiguous number found, expected {_format(expected)}")
         agree = numbers_agree(
             _round_like(stated, expected) if self.round_to_reference else stated,
             expected,
@@ -110,12 +110,12 @@ class NumericJudge(ReadingJudge):
         return Verdict(float(agree), f"read {_format(stated)}, expected {_format(expected)}")
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return why the query's answers cannot be scored; empty if they can."""
         reference = reference_of(query)
         if not reference:
             return NO_REFERENCE
         if read_number(reference) is None:
-            return f"the reference {reference[:40]!r} is no number"
+            return f"the reference {reference[:40]!r} is not a number"
         return ""
 
 

@@ -1,4 +1,4 @@
-"""A loss as a module that stores its arguments."""
+"""A torch module that wraps a loss function and its arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LossModule(nn.Module):
 
     Args:
         function: A loss of :mod:`mildroute.losses.functional`, or a custom one.
-        arguments: Keyword arguments that each call passes on.
+        arguments: Keyword arguments passed to every call.
 
     Example:
         >>> import torch
@@ -36,7 +36,7 @@ class LossModule(nn.Module):
     def __init__(self, function: Loss, **arguments: object) -> None:
         super().__init__()
         self.function = function
-        self.plain = {
+        self.constants = {
             name: value for name, value in arguments.items() if not isinstance(value, Tensor)
         }
         for name, value in arguments.items():
@@ -45,9 +45,9 @@ class LossModule(nn.Module):
 
     def forward(self, scores: Tensor, rewards: Tensor) -> Tensor:
         """Call the function with the stored arguments."""
-        return self.function(scores, rewards, **self.plain, **self._buffers)
+        return self.function(scores, rewards, **self.constants, **self._buffers)
 
     def extra_repr(self) -> str:
-        """Name the function and its arguments that are not tensors."""
-        plain = [f"{name}={value!r}" for name, value in self.plain.items()]
-        return ", ".join([getattr(self.function, "__name__", repr(self.function)), *plain])
+        """Return the function's name and its non-tensor arguments."""
+        shown = [f"{name}={value!r}" for name, value in self.constants.items()]
+        return ", ".join([getattr(self.function, "__name__", repr(self.function)), *shown])

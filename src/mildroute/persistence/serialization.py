@@ -49,8 +49,8 @@ def encode(value: Any, path: Path, tensors: Tensors) -> Any:
     """
     if len(path) > _DEEPEST:
         raise ArtifactError(
-            f"{'.'.join(path)} is nested deeper than {_DEEPEST} levels; does something contain"
-            " itself?"
+            f"{'.'.join(path)} is nested deeper than {_DEEPEST} levels; check for a"
+            " circular reference."
         )
     encoder: Encoder = _ENCODERS.get(type(value), _encode_other)
     return encoder(value, path, tensors)

@@ -21,24 +21,22 @@ from mildroute.routers.training_rows import Matrix
 __all__ = ["KnownExperts", "OnlineRouter", "impute_costs"]
 
 
-# A ridge regression of each expert's costs that shares strength: the part common to all experts is
-# learned from all costs, and the part special to one expert from that expert's costs alone.
-
-
-# Penalties of the common part and of an expert's special part, in rows; features have a total mean
+# Penalties of the common part and of an expert's specific part, in rows; features have a total mean
 # square of 1. Chosen on seeds 0 to 5 of five streams; a search by held-out error is no better there
 # and worse on few rows. With 120 for an expert, routerdc7 gains 0.003 and RouterBench loses 0.002,
 # and after 60 rows it can get stuck on a wrong expert.
 _COMMON_PENALTY, _EXPERT_PENALTY = 20.0, 60.0
-# Penalty of the intercepts, which are hardly penalized.
-_FREE = 0.01
+# Near-zero penalty of the intercepts.
+_INTERCEPT_PENALTY = 0.01
 # Number of columns above which principal axes are found by a randomized method.
 _WIDE = 2048
 
 
 class SharedRidge:
-    """The moments from which ``cost of k = (common + special_k) . x`` can be solved at any time.
+    """Moments of a ridge regression of costs with partial pooling.
 
+    The cost of expert k is ``(common + specific_k) . x``. The common part is learned from
+    all costs, the specific part of an expert from its own alone.
     The last column of x must be 1.
 
     Args:
@@ -63,13 +61,13 @@ class SharedRidge:
             self.counts[expert] += len(seen)
 
     def without(self, other: SharedRidge) -> SharedRidge:
-        """Return the moments of the rows that ``other`` has not seen."""
+        """Return these moments minus those of ``other``."""
         rest = SharedRidge(self.gram.shape[1], len(self.gram))
         for name in vars(self):
             setattr(rest, name, getattr(self, name) - getattr(other, name))
         return rest
 
-    def solve(self, common: float, special: float) -> tuple[Matrix, Matrix, Matrix]:
+    def solve(self, common: float, specific: float) -> tuple[Matrix, Matrix, Matrix]:
         """Solve for the coefficients (p, d) and their covariance under noise of variance 1.
 
         The common part is eliminated block by block, so that the largest inverted matrix has d
@@ -80,21 +78,20 @@ class SharedRidge:
             Coefficients (p, d), factors (p, d, d) and inverses (p, d, d).
         """
         columns = self.moments.shape[1]
-        penalty = np.full(columns, special)
+        penalty = np.full(columns, specific)
         prior = np.full(columns, common)
-        penalty[-1] = prior[-1] = _FREE
+        penalty[-1] = prior[-1] = _INTERCEPT_PENALTY
         inverses = np.linalg.inv(self.gram + np.diag(penalty))
         inverses = (inverses + inverses.transpose(0, 2, 1)) / 2
-        # The part of the common coefficients that an expert's own rows leave open: 1 without any
-        # rows.
-        left = np.eye(columns) - inverses @ self.gram
-        schur = np.diag(prior) + (self.gram @ left).sum(axis=0)
+        # Shrinkage toward the common coefficients: the identity if the expert has no rows.
+        shrinkage = np.eye(columns) - inverses @ self.gram
+        schur = np.diag(prior) + (self.gram @ shrinkage).sum(axis=0)
         shared = np.linalg.inv((schur + schur.T) / 2)
         shared = (shared + shared.T) / 2
         reduced = self.moments - np.einsum("kde,ke->kd", self.gram @ inverses, self.moments)
         base = shared @ reduced.sum(axis=0)
-        weights = left @ base + np.einsum("kde,ke->kd", inverses, self.moments)
-        return weights, left @ np.linalg.cholesky(shared), inverses
+        weights = shrinkage @ base + np.einsum("kde,ke->kd", inverses, self.moments)
+        return weights, shrinkage @ np.linalg.cholesky(shared), inverses
 
     def noise(self, weights: Matrix) -> float:
         """Return the variance of observed costs around their expectation."""
@@ -104,7 +101,7 @@ class SharedRidge:
 
 
 class OnlineRouter(RouterMixin, BaseEstimator):
-    """A router that learns online from one observed cost per row as well as from all of them.
+    """An online router; each row may have the costs of one, some or all experts.
 
     Costs are NaN where an expert was not asked.
 
@@ -115,7 +112,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
 
     Args:
         components: Principal components of the vectors.
-        topics: Clusters of the vectors, whose soft memberships are further features.
+        topics: Number of clusters of the vectors; soft memberships are additional features.
         common_penalty: Penalty of the common part, in rows.
         expert_penalty: Penalty of each expert's part, in rows.
         optimism: Standard errors below the expected cost at which ``explore`` compares experts.
@@ -173,7 +170,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self._add(X, costs, SharedRidge(self._width(), costs.shape[1]))
 
     def partial_fit(self, X: Any, y: Any) -> OnlineRouter:
-        """Learn from further rows like ``fit``; the features stay those of the first rows."""
+        """Update on more rows; the feature map stays as fitted on the first ones."""
         if not hasattr(self, "weights_"):
             return self.fit(X, y)
         costs = check_costs(y, partial=True)
@@ -188,7 +185,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         return self._add(self._check_predict(X), costs, sums)
 
     def explore(self, X: Any) -> NDArray[np.intp]:
-        """Return the expert to try on each row, shape (n,): the one of lowest optimistic cost."""
+        """Return the expert with the lowest optimistic cost on each row, shape (n,)."""
         mean, errors = self.expected(X)
         return argmax_last(self.optimism * errors - mean)
 
@@ -223,7 +220,8 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.components_ = axes / (np.sqrt(total) if total > 0 else 1.0)
         self.topics_ = None
         self.topic_center_, self.topic_scale_ = np.zeros(0), 1.0
-        # Clusters of 3 rows carry little information: a stream of seven experts cost 0.003 more.
+        # Small clusters carry little information: with 3 rows each, a stream of seven experts cost
+        # 0.003 more.
         clusters = min(self.topics, X.shape[0] // 20)
         if clusters > 1:
             self.topics_ = TopicFeatures(clusters=(clusters,), random_state=seed)
@@ -268,11 +266,7 @@ def _principal_axes(
     return np.maximum(values[::-1][:count], 0.0), axes[:, ::-1][:, :count].copy()
 
 
-# Costs of every expert on every row, imputed from the observed ones.
-
-
-# Maximum weight of a residual: above it, a little bias is better than one row that stands for
-# hundreds.
+# Maximum weight of a residual: a little bias is better than one row that counts for hundreds.
 _MAX_WEIGHT = 10.0
 _FOLDS = 5
 _FEWEST = 20
@@ -324,7 +318,7 @@ def impute_costs(
 
 
 def check_asked(asked: NDArray[np.bool_], names: Any = None) -> None:
-    """Raise an error if an expert was hardly asked: its costs cannot be estimated."""
+    """Raise an error if an expert was asked too rarely to estimate its costs."""
     counts = asked.sum(axis=0)
     rarest = int(counts.argmin())
     if counts[rarest] < min(_FEWEST, len(asked)):
@@ -364,7 +358,7 @@ def _expected(
     groups: Any,
     random_state: int | None,
 ) -> Matrix:
-    """Return the predictions of regressions on other folds, shape (n, p)."""
+    """Return cross-fitted predictions of all costs, shape (n, p)."""
     template = OnlineRouter(random_state=random_state or 0)
     template._learn_features(X)
     features = template._features(X)
@@ -382,9 +376,9 @@ def _expected(
     for current, part in enumerate(parts):
         weights, _, _ = total.without(part).solve(_COMMON_PENALTY, _EXPERT_PENALTY)
         expected[fold == current] = features[fold == current] @ weights.T
-    sure = np.asarray((propensities >= 1).all(axis=0) & asked.all(axis=0))
-    if sure.any() and not sure.all():
-        _add_residuals(expected, costs, asked, sure, fold)
+    always_asked = np.asarray((propensities >= 1).all(axis=0) & asked.all(axis=0))
+    if always_asked.any() and not always_asked.all():
+        _add_residuals(expected, costs, asked, always_asked, fold)
     return expected
 
 
@@ -392,19 +386,16 @@ def _add_residuals(
     expected: Matrix,
     costs: Matrix,
     asked: NDArray[np.bool_],
-    sure: NDArray[np.bool_],
+    always_asked: NDArray[np.bool_],
     fold: NDArray[np.intp],
 ) -> None:
-    """Use residuals of the experts that are always asked to predict those of the others."""
-    surprise = costs - expected
-    for expert in np.flatnonzero(~sure):
+    """Predict the other experts' residuals from those of the always-asked experts."""
+    residuals = costs - expected
+    for expert in np.flatnonzero(~always_asked):
         for current in range(fold.max() + 1):
             rows, at = asked[:, expert] & (fold != current), fold == current
-            regression = ridge(surprise[rows][:, sure], surprise[rows][:, [expert]])
-            expected[at, expert] += regression.predict(surprise[at][:, sure])[:, 0]
-
-
-# A new expert that was scored on few queries, alongside experts that are known on many.
+            regression = ridge(residuals[rows][:, always_asked], residuals[rows][:, [expert]])
+            expected[at, expert] += regression.predict(residuals[at][:, always_asked])[:, 0]
 
 
 # Penalty of the predictions for known experts, in rows.
@@ -414,7 +405,7 @@ _PENALTIES = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 # Minimum number of scored queries for components of vectors to be used: with 100 scored queries on
 # the trio of MMLU, they lost 4% of the gain (seeds 0 to 4).
 _COMPONENTS, _FEWEST_FOR_COMPONENTS = 32, 300
-# Number of rows from which those to score are chosen.
+# Size of the candidate pool for scoring.
 _CANDIDATES = 4000
 # Standard errors by which a new expert's costs are raised after 100 scored queries; chosen on seeds
 # 0 to 4 of MMLU and RouterBench.
@@ -430,7 +421,7 @@ class KnownExperts:
 
     Attributes:
         expected: Costs predicted by regressions on other rows, shape (n + f, q).
-        residuals: Costs minus the expected ones, shape (n + f, q); 0 on f further rows.
+        residuals: Costs minus the expected ones, shape (n + f, q); 0 on the f rows of ``further``.
         components: Components of the vectors, shape (n + f, c).
 
     Example:
@@ -487,8 +478,8 @@ class KnownExperts:
     def costs_of_new(self, costs: Any, *, caution: float = _CAUTION) -> NDArray[np.float64]:
         """Return the expected costs of a new expert on all rows, shape (n + f,).
 
-        They are raised by standard errors of a router's estimate, so that the expert is rarely
-        chosen while little is known about it; the amount falls with the number of scored queries.
+        They are inflated by a multiple of their standard error, so that a little-known expert is
+        rarely chosen; the multiple falls with the number of scored queries.
 
         Args:
             costs: Observed costs, NaN where the expert was not asked, shape (n + f,).
@@ -500,12 +491,14 @@ class KnownExperts:
         experts = self.expected.shape[1]
         features = np.hstack([_standardized(self.expected), _standardized(self.residuals)])
         # At decision time no answers are known, so residuals are 0.
-        blind = features.copy()
-        blind[:, experts:] = 0.0
-        estimate, variance, noise = _few_rows_ridge(features, asked, seen[asked], blind)
+        features_at_decision = features.copy()
+        features_at_decision[:, experts:] = 0.0
+        estimate, variance, noise = _few_rows_ridge(
+            features, asked, seen[asked], features_at_decision
+        )
         if len(asked) >= _FEWEST_FOR_COMPONENTS:
-            left = seen[asked] - estimate[asked]
-            rest, more, noise = _few_rows_ridge(self.components, asked, left, self.components)
+            remainder = seen[asked] - estimate[asked]
+            rest, more, noise = _few_rows_ridge(self.components, asked, remainder, self.components)
             estimate = estimate + rest
             variance = variance + more - 1 / len(asked)
         errors = np.sqrt(noise * variance)
@@ -516,25 +509,27 @@ class KnownExperts:
 
         Each row is the one after which a regression on the expected costs of the other experts and
         on components would know the new expert's costs best, averaged over all rows, given the rows
-        before it. In benchmarks/quality/new_expert.py, random rows did as well.
+        before it. In benchmarks/quality/new_expert.py, random rows did equally well.
 
         Args:
             count: Number of rows, at most those of the table.
             random_state: Seed of the candidate rows, if there are many.
         """
         rows = len(self.expected)
-        looked = np.random.default_rng(random_state or 0).permutation(rows)
-        looked = looked[: max(_CANDIDATES, count)]
+        candidates = np.random.default_rng(random_state or 0).permutation(rows)
+        candidates = candidates[: max(_CANDIDATES, count)]
         features = np.hstack([_standardized(self.expected), self.components, np.ones((rows, 1))])
         penalty = np.ones(features.shape[1])
         penalty[self.expected.shape[1] :] = _EXPERT_PENALTY
-        penalty[-1] = _FREE
+        penalty[-1] = _INTERCEPT_PENALTY
         moments = features.T @ features / rows + 1e-9 * np.eye(len(penalty))
-        return looked[_greedy(features[looked], penalty, np.linalg.cholesky(moments), count)]
+        return candidates[
+            _greedy(features[candidates], penalty, np.linalg.cholesky(moments), count)
+        ]
 
 
 def _scaled(view: Matrix, rows: int) -> Matrix:
-    """Center, and scale to a total mean square of 1, by the first rows."""
+    """Center, and scale to a total mean square of 1, both measured on the first rows."""
     centered = view - view[:rows].mean(axis=0)
     spread = np.sqrt((centered[:rows] ** 2).sum(axis=1).mean())
     return np.asarray(centered / spread) if spread > 0 else centered
@@ -545,10 +540,10 @@ def _standardized(columns: Matrix) -> Matrix:
 
 
 def _cross_fitted(features: Matrix, costs: Matrix, fold: NDArray[np.intp]) -> Matrix:
-    """Return ridge predictions without the fold of a row; further rows are predicted from all."""
+    """Return cross-fitted ridge predictions; extra rows are predicted from all training rows."""
     rows = len(costs)
     penalty = np.full(features.shape[1], _KNOWN_PENALTY)
-    penalty[-1] = _FREE
+    penalty[-1] = _INTERCEPT_PENALTY
     gram = features[:rows].T @ features[:rows] + np.diag(penalty)
     moments = features[:rows].T @ costs
     expected = np.empty((len(features), costs.shape[1]))
@@ -562,25 +557,31 @@ def _cross_fitted(features: Matrix, costs: Matrix, fold: NDArray[np.intp]) -> Ma
 
 
 def _few_rows_ridge(
-    columns: Matrix, asked: NDArray[np.intp], targets: NDArray[np.float64], blind: Matrix
+    columns: Matrix,
+    asked: NDArray[np.intp],
+    targets: NDArray[np.float64],
+    features_at_decision: Matrix,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return predicted targets of all rows, with a penalty chosen by leave-one-out error.
 
-    Also return their variance for other columns, in units of the noise, and the noise.
+    Also return the variance of predictions at ``features_at_decision``, in units of the noise, and
+    the noise.
     """
     center, level, rows = columns[asked].mean(axis=0), targets.mean(), len(asked)
-    left, values, axes = np.linalg.svd(columns[asked] - center, full_matrices=False)
-    moments = left.T @ targets
+    left_vectors, values, axes = np.linalg.svd(columns[asked] - center, full_matrices=False)
+    moments = left_vectors.T @ targets
     errors = []
     for penalty in _PENALTIES:
         shrink = values**2 / (values**2 + penalty)
-        leverage = np.minimum(1 / rows + left**2 @ shrink, 1 - 1e-6)
-        residuals = (targets - level - left @ (shrink * moments)) / (1 - leverage)
+        leverage = np.minimum(1 / rows + left_vectors**2 @ shrink, 1 - 1e-6)
+        residuals = (targets - level - left_vectors @ (shrink * moments)) / (1 - leverage)
         errors.append(float((residuals**2).mean()))
     best = int(np.argmin(errors))
     scale = values / (values**2 + _PENALTIES[best])
     fitted = level + (columns - center) @ axes.T @ (scale * moments)
-    variance = 1 / rows + (((blind - center) @ axes.T) * scale) ** 2 @ np.ones(len(values))
+    variance = 1 / rows + (((features_at_decision - center) @ axes.T) * scale) ** 2 @ np.ones(
+        len(values)
+    )
     return fitted, variance, errors[best]
 
 
@@ -603,8 +604,8 @@ def _greedy(
         is_free[row] = False
         direction = covariance[row].copy()
         change = features @ direction
-        left = 1 + leverage[row]
-        leverage = leverage - change**2 / left
-        covariance -= np.outer(change / left, direction)
-        projected -= np.outer(change / left, direction @ root)
+        scale = 1 + leverage[row]
+        leverage = leverage - change**2 / scale
+        covariance -= np.outer(change / scale, direction)
+        projected -= np.outer(change / scale, direction @ root)
     return taken

@@ -25,7 +25,7 @@ class AnthropicUpstream(OpenAIUpstream):
 
     paths = frozenset(("messages", "messages/count_tokens"))
 
-    def _own_headers(self, spec: ExpertSpec) -> RequestHeaders:
+    def _configured_headers(self, spec: ExpertSpec) -> RequestHeaders:
         headers = anthropic_headers(spec.settings)
         if headers["anthropic-version"] == VERSION:
             # The version of a client holds before the default one.

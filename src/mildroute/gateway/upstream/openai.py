@@ -44,12 +44,12 @@ except ImportError:
 
 __all__ = ["OpenAIUpstream"]
 
-# Seconds that an idle connection is kept: less than uvicorn and its like keep theirs, so that a
-# request never meets a connection that its expert is closing. A POST that may have been read is not
-# sent again, so it would be lost.
+# Seconds that an idle connection is kept: shorter than uvicorn and similar servers keep theirs, so
+# that no request is sent on a connection that the server is closing. Such a POST may have been
+# read, so it is not retried and would be lost.
 _KEEP_ALIVE = 4.0
 _MAX_HEADER = 1 << 16
-# Ends of the hosts of providers that OpenTelemetry has names for.
+# OpenTelemetry's provider names by host suffix.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "amazonaws.com": "aws.bedrock",
@@ -74,15 +74,15 @@ class OpenAIUpstream:
     """Calls one expert of kind ``openai``.
 
     Its address and key come from experts.yaml and from nowhere else. Redirects are not followed,
-    proxies of the environment are not used, and a request is sent once.
+    proxies of the environment are ignored, and requests are never retried here.
 
     Args:
         spec: The expert, as experts.yaml describes it.
         connect_timeout: Seconds to connect.
-        max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
+        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; others wait.
 
     Attributes:
-        includes_usage: Whether to ask for the usage of a stream whose client did not.
+        includes_usage: Whether to request usage for a stream when the client did not.
         has_logprobs: Whether the expert may be asked for log-probabilities.
         slots: Calls in flight, and calls that wait.
     """
@@ -100,7 +100,7 @@ class OpenAIUpstream:
         self.model = str(spec.settings["model"])
         self.includes_usage = bool(spec.settings.get("include_usage", True))
         self.has_logprobs = bool(spec.settings.get("logprobs", False))
-        self._headers = self._own_headers(spec)
+        self._headers = self._configured_headers(spec)
         self._base_url = yarl.URL(str(spec.settings["base_url"]).rstrip("/"))
         self._query = query_string(spec.settings.get("query", {}))
         self._connect_timeout = connect_timeout
@@ -110,7 +110,7 @@ class OpenAIUpstream:
         limit = int(spec.settings.get("concurrency", max_calls))
         self.slots = CallSlots(limit)
 
-    def _own_headers(self, spec: ExpertSpec) -> RequestHeaders:
+    def _configured_headers(self, spec: ExpertSpec) -> RequestHeaders:
         """Return the key, and the headers that experts.yaml adds."""
         variable = spec.settings.get("api_key_env")
         return RequestHeaders(
@@ -118,7 +118,7 @@ class OpenAIUpstream:
         )
 
     def target(self, operation: str) -> CallTarget:
-        """Return what calls of an operation are for."""
+        """Return the trace target of calls of an operation."""
         host = self._base_url.host or ""
         return CallTarget(
             operation, _provider_of(host), self.model, host, str(self._base_url.port or "")
@@ -132,14 +132,14 @@ class OpenAIUpstream:
         await self.slots.acquire(min(deadlines.first_byte_at, deadlines.complete_at))
         try:
             return await self._call(request, body, deadlines)
-        except BaseException as error:  # noqa: BLE001 - it is raised again
+        except BaseException as error:  # noqa: BLE001 - re-raised
             self._release()
-            # Frames of aiohttp hold the key in their variables.
+            # aiohttp's stack frames hold the key in local variables.
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
 
     def close(self) -> None:
-        """Make no further call; those in flight end with their responses."""
+        """Close the session as soon as no call is in flight."""
         self._is_closed = True
         self._close_if_idle()
 
@@ -159,20 +159,20 @@ class OpenAIUpstream:
         self, request: UpstreamRequest, body: bytes, deadlines: Deadlines
     ) -> UpstreamResponse:
         is_stream = request.parsed.is_stream
-        due = deadlines.complete_at
+        deadline = deadlines.complete_at
         if is_stream:
-            due = min(due, deadlines.first_byte_at)
+            deadline = min(deadline, deadlines.first_byte_at)
         try:
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(deadline):
                 response = await self._open_session().post(
                     self.url(request.parsed.path),
-                    # aiohttp writes a stream of bytes in parts, so that others may run between.
+                    # aiohttp sends a BytesIO in chunks and lets other tasks run in between.
                     data=io.BytesIO(body),
                     headers=self._headers_for(request),
                     allow_redirects=False,
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _error_of(error) from None
+            raise _upstream_error(error) from None
         headers = [(name.lower(), value) for name, value in response.raw_headers]
         chunks = _Body(response)
         if response.status < 200:
@@ -180,9 +180,9 @@ class OpenAIUpstream:
             raise UpstreamProtocolError
         try:
             if is_stream and response.status == 200 and are_events(headers):
-                # A stream counts from its first bytes on.
-                async with asyncio.timeout_at(due):
-                    await chunks.wait()
+                # A stream counts as answered once its first bytes arrive.
+                async with asyncio.timeout_at(deadline):
+                    await chunks.wait_first_bytes()
                 return UpstreamResponse(
                     response.status,
                     headers,
@@ -225,7 +225,9 @@ class OpenAIUpstream:
                 connector=_Connector(
                     limit=0,
                     keepalive_timeout=_KEEP_ALIVE,
-                    ssl=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+                    ssl=_ssl_context(
+                        os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+                    ),
                 ),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_timeout),
                 auto_decompress=False,
@@ -248,7 +250,7 @@ class OpenAIUpstream:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connections that are not used again once bytes have come that nobody asked for.
+    """A connector that discards idle connections on which unsolicited bytes arrived.
 
     aiohttp would take them for the response to the next request, which may be another client's.
     """
@@ -262,14 +264,14 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Body:
-    """The body of a response of aiohttp."""
+    """The body of an aiohttp response."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self._first = b""
         self._error: UpstreamError | None = None
 
-    async def wait(self) -> None:
+    async def wait_first_bytes(self) -> None:
         """Wait for the first bytes."""
         self._first = await self.read()
 
@@ -284,8 +286,8 @@ class _Body:
         try:
             return await content.readany()
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            self._error = _error_of(error)
-        # What came before the error is charged; aiohttp keeps it, and raises the error instead.
+            self._error = _upstream_error(error)
+        # Bytes that arrived before the error are charged; aiohttp buffers them, but raises.
         rest = b"".join(content._buffer)
         content._buffer.clear()
         if not rest:
@@ -300,15 +302,15 @@ class _Body:
 
 
 @functools.lru_cache(maxsize=8)
-def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Return the authorities that are trusted; loading them takes a tenth of a second."""
+def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Return an SSL context with the trusted authorities; loading them takes 0.1 s."""
     if file is None and folder is None:
         file = certifi.where()
     return ssl.create_default_context(cafile=file, capath=folder)
 
 
-def _error_of(error: Exception) -> UpstreamError:
-    """Return what an error of aiohttp means."""
+def _upstream_error(error: Exception) -> UpstreamError:
+    """Return the gateway's error for one of aiohttp."""
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
         return UpstreamConnectError()
     if isinstance(error, aiohttp.InvalidURL):
@@ -317,14 +319,14 @@ def _error_of(error: Exception) -> UpstreamError:
         return UpstreamTimeout()
     if isinstance(error, aiohttp.ClientResponseError):
         return UpstreamProtocolError()
-    # A ClientPayloadError, too: the body has ended before its length, or in the middle of a chunk.
+    # This includes ClientPayloadError: the body ended early or in the middle of a chunk.
     return UpstreamConnectionLost()
 
 
 def _provider_of(host: str) -> str:
     """Return OpenTelemetry's name of a provider.
 
-    It stands for the form of its API, so a server that no name is known of is ``openai``.
+    It names the dialect of the API, so unknown hosts count as ``openai``.
     """
     for end, provider in _PROVIDERS.items():
         if host == end or host.endswith((f".{end}", f"-{end}")):
