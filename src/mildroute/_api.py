@@ -29,7 +29,7 @@ from mildroute.routers.training_rows import Progress
 
 @dataclass(frozen=True)
 class DataDescription:
-    """How to read data: columns, prices and units; the arguments of :func:`fit` describe them."""
+    """Columns, prices and units of data; see the arguments of :func:`fit`."""
 
     input: str | None = None
     scores: Mapping[str, str] | Sequence[str] | None = None

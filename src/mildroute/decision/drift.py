@@ -37,7 +37,7 @@ _MIN_PER_BIN = 5
 
 @dataclass(frozen=True)
 class StabilityIndex:
-    """How far a histogram is from its reference.
+    """The distance of a histogram from its reference.
 
     Args:
         index: Population stability index; NaN while there is too little to compare.
@@ -130,7 +130,7 @@ class Window:
 
 @dataclass(frozen=True)
 class DriftReference:
-    """What decisions looked like when the router was fitted, on held-out rows.
+    """The distribution of decisions on held-out rows when the router was fitted.
 
     On rows that it was trained on, the router is overconfident.
 
@@ -139,8 +139,8 @@ class DriftReference:
             the order of the experts.
         histogram: Share or number of rows by their largest posterior, in equal bins from 0 to 1.
         rows: Rows behind both; infinite if unknown.
-        point: The operating point at which the choices were made, or none if prices do not matter;
-            used only for comparison.
+        point: The operating point at which the choices were made, or ``None`` if prices do not
+            matter; used only for comparison.
     """
 
     shares: Sequence[float]

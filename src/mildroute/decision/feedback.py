@@ -128,7 +128,7 @@ class FeedbackLog:
             decision_id: Value of the header ``x-mildroute-decision-id``.
             score: From 0, useless, to 1, perfect.
             client: Name of the client's key.
-            detail: Comment on the score, or none; at most 2,000 characters.
+            detail: Comment on the score, or ``None``; at most 2,000 characters.
 
         Returns:
             Whether it was written; false if the disk is full or missing.
@@ -259,7 +259,7 @@ class SampleSummary:
 
     @property
     def is_enough(self) -> bool:
-        """Whether a router can be fitted on them."""
+        """Return whether a router can be fitted on them."""
         return self.full >= FEWEST_TO_PROMISE
 
     def __str__(self) -> str:

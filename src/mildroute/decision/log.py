@@ -157,7 +157,7 @@ class DecisionLog:
             line = _encoded(row)
         except ValueError:
             line = _encoded({name: _finite(value) for name, value in row.items()})
-        # Half of a surrogate pair, which JSON can bring, is no text; it becomes a question mark.
+        # A lone surrogate, which JSON can contain, cannot be encoded; it becomes a question mark.
         data = line.encode("utf-8", "replace")
         self._files.append(data)
 

@@ -216,7 +216,7 @@ def _choose(
 ) -> tuple[str, str]:
     """Return the first expert of an order before exploration, and why; one must be eligible."""
     best = next(name for name in order if name not in excluded)
-    # A prediction for an input unlike the training data is no reason to leave.
+    # A prediction for an input unlike the training data does not end a conversation's affinity.
     sure = prediction if _is_sure(prediction) else None
     if (
         sticky is not None

@@ -82,7 +82,7 @@ class Prediction:
 
     @property
     def is_single(self) -> bool:
-        """Whether the operating point sends every input to one expert."""
+        """Return whether the operating point sends every input to one expert."""
         return self.point is not None and not self.point.uses_router
 
 

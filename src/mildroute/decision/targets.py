@@ -27,8 +27,8 @@ def parse_target(name: str, value: Any) -> Target:
         value: A number, or its text.
 
     Raises:
-        ArgumentError: The value is no target. Only a router can tell whether a target can be
-            reached.
+        ArgumentError: The value is not a target. Whether a target can be reached depends on the
+            router.
     """
     number = _to_number(value)
     if not (math.isfinite(number) and number >= 0):

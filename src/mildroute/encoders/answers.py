@@ -52,7 +52,7 @@ class AnswerFeatures(Encoder):
             they stand, ``"none"`` not at all, or ``"auto"``, the one that reads most of the
             training answers.
         max_characters: Characters of an answer that are seen, from its beginning, as a gateway sees
-            a stream that it does not wait for; none for the whole answer.
+            a stream that it does not wait for; ``None`` means the whole answer.
 
     Attributes:
         encoder_: The fitted encoder.
@@ -110,12 +110,12 @@ class AnswerFeatures(Encoder):
         return self
 
     def transform(self, X: Any, logprobs: Any = None) -> NDArray[np.float32]:
-        """Vectors of n answers, float32, shape (n, d).
+        """Return vectors of n answers, float32, shape (n, d).
 
         Args:
             X: n texts.
             logprobs: Mean log-probability of the tokens of each answer, shape (n,), NaN where it is
-                not known; or none.
+                not known; or ``None``.
         """
         return self.see(X, logprobs)[0]
 
@@ -179,8 +179,9 @@ def see_answers(
 
     Args:
         features: Fitted.
-        answers: n texts of each expert, or none of one that was not asked.
-        logprobs: Mean log-probability of the tokens of each, shape (n,) of each expert, or none.
+        answers: n texts of each expert; ``None`` for an expert that was not asked.
+        logprobs: Mean log-probability of the tokens of each, shape (n,) of each expert, or
+            ``None``.
 
     Example:
         >>> features = AnswerFeatures().fit(["The answer is (A).", "I say (B)."] * 20)

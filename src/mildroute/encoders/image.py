@@ -149,8 +149,8 @@ class ImageEncoder(Encoder):
         threads: Threads of one run; none leaves it to onnxruntime.
 
     Attributes:
-        onnx_: The exported model, uint8, shape (bytes,), or none.
-        preparation_: How an image is resized, cropped and scaled for the model, or none.
+        onnx_: The exported model, uint8, shape (bytes,), or ``None``.
+        preparation_: How an image is resized, cropped and scaled for the model, or ``None``.
 
     Example:
         >>> ImageEncoder().fit_transform(np.zeros((2, 9, 9, 3), np.uint8)).shape

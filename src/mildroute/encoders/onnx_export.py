@@ -63,7 +63,7 @@ class ExportedText:
         onnx: The graph and its weights, bytes as uint8, shape (bytes,).
         tokenizer: What ``tokenizer.json`` holds, bytes as uint8.
         pooling: ``"mean"`` over the tokens, or the first token, ``"cls"``.
-        limit: Most tokens that the model can read, or none where it does not say.
+        limit: Maximum tokens that the model can read; ``None`` if unknown.
     """
 
     onnx: NDArray[np.uint8]

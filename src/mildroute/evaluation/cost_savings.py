@@ -321,7 +321,7 @@ def _columns(
 
 @dataclass(frozen=True)
 class _Measurement:
-    """How savings are measured: margin, resampled groups, confidence and seed."""
+    """Settings of a savings measurement: margin, resampled groups, confidence and seed."""
 
     margin: float
     groups: Any

@@ -13,7 +13,7 @@ import re
 
 __all__ = ["MIN_UNIQUE", "literal_hints", "redaction_pattern"]
 
-# Minimum length of a key that is no word of a language, and whose encodings appear in no other text
+# Minimum length of a key that is not a natural word, and whose encodings appear in no other text
 # by chance.
 MIN_UNIQUE = 16
 _ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}

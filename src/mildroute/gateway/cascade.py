@@ -102,7 +102,7 @@ class CascadeCall:
         """Return the best of what has come, else the answer of another expert."""
         answered = self._answered
         context = self._context
-        # A refusal of one expert is no answer while another has one.
+        # One expert's refusal does not count while another expert has an answer.
         names = [name for name in answered if name not in self._silent]
         if names:
             return answered.pop(min(names, key=lambda name: answered[name].response.status))

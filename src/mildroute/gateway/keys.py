@@ -31,7 +31,7 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] (mr-[A-Za-z0-9_-]{43})")
 
 @dataclass(frozen=True)
 class APIClient:
-    """The owner of a key; a limit of ``None`` is no limit.
+    """The owner of a key; a limit of ``None`` means unlimited.
 
     Args:
         name: Name in the decision log and the metrics; empty if the gateway asks for no keys.
@@ -47,7 +47,7 @@ class APIClient:
 
     @property
     def has_limits(self) -> bool:
-        """Whether requests of the client have to be counted."""
+        """Return whether the client's requests have to be counted."""
         return self.requests_per_minute is not None or self.dollars_per_day is not None
 
     def may_use(self, model: str) -> bool:
@@ -106,7 +106,7 @@ class KeyStore:
 
     @property
     def has_budgets(self) -> bool:
-        """Whether a client has a limit of dollars."""
+        """Return whether any client has a dollar limit."""
         return any(client.dollars_per_day is not None for client in self.clients)
 
     @property

@@ -439,7 +439,7 @@ def _parse(path: str, body: bytes | bytearray, client: str, routed: RoutingInput
 
 
 def _charge_answer(attempt: Attempt, context: RequestContext) -> None:
-    """Charge the response that the client gets, as far as it has come."""
+    """Charge the part of the response that has arrived for the client."""
     charge = attempt.charge(context.parsed)
     context.tokens = (charge.tokens_in, charge.tokens_out)
     context.cached_tokens = charge.cached_tokens

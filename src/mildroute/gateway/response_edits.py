@@ -1,4 +1,4 @@
-"""How the response that a client gets differs from that of its expert."""
+"""Edits of an expert's response on its way to the client."""
 
 from __future__ import annotations
 

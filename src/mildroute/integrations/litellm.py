@@ -53,8 +53,8 @@ class RouteClient:
 
     Args:
         url: Of the gateway, such as ``http://127.0.0.1:8000``.
-        key_env: Environment variable of the client's key, or none.
-        transport: Of the HTTP client, or none for the usual one.
+        key_env: Environment variable of the client's key, or ``None``.
+        transport: Transport of the HTTP client, or ``None`` for the default.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RouteClient:
 
 
 def _ranking(answer: httpx.Response) -> tuple[str, ...] | None:
-    """Names from the answer, or none if it is not what a gateway says."""
+    """Return the names in the answer, or ``None`` if it is not a gateway's."""
     if answer.status_code != httpx.codes.OK:
         return None
     try:
@@ -125,7 +125,7 @@ def _ranking(answer: httpx.Response) -> tuple[str, ...] | None:
 
 
 class RoutingContext(Protocol):
-    """What LiteLLM hands to a plug-in, as far as it is used here.
+    """The part of LiteLLM's routing context that this plug-in uses.
 
     LiteLLM itself is never imported.
     """
@@ -199,7 +199,7 @@ class MildroutePlugin:
             they are unlike the training data. Where none is named it is the router's best single
             expert; with a gateway LiteLLM chooses then among all.
         seconds: Time for a decision.
-        key_env: Environment variable of the client's key for a gateway, or none.
+        key_env: Environment variable of the client's key for a gateway, or ``None``.
 
     Example:
         >>> import asyncio, tempfile
@@ -302,7 +302,7 @@ class MildroutePlugin:
 
 
 def _tried(metadata: Mapping[str, Any]) -> _Tried:
-    """Where this request has been sent before.
+    """Return where this request has been sent before.
 
     LiteLLM keeps the signals of the last run in its metadata.
     """

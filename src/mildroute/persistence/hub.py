@@ -37,7 +37,7 @@ def remote_digest(url: str) -> str:
 
     Raises:
         RouterNotFoundError: There is no router yet.
-        ArtifactError: It cannot be read, or is no router.
+        ArtifactError: It cannot be read, or is not a router.
     """
     with _remote_folder(url) as (system, folder):
         return str(_manifest(system, folder)[1]["sha256"])

@@ -109,7 +109,7 @@ def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:
 
 
 def _leads_to(point: importlib.metadata.EntryPoint, cls: type[Any]) -> bool:
-    """Whether an entry point is of this class.
+    """Return whether an entry point refers to this class.
 
     Those of other distributions are not imported to find out. The point is loaded as it is: to look
     for it again reads the metadata of every installed distribution, which took a second a router.

@@ -82,8 +82,9 @@ _TYPE_NAMES = {
     int: "a number",
     float: "a number",
 }
-# Of a part of a conversation that is longer, three samples of so many characters distinguish it.
+# Longer parts of a conversation are told apart by three samples.
 _MAX_PART = 1 << 12
+# Characters of a sample.
 _SAMPLE = 1 << 10
 
 

@@ -53,9 +53,9 @@ class APIError(MildrouteError):
     Args:
         message: The rule that was broken and the way out; never the text of an exception that is
             not ours.
-        code: A word that programs can compare, or none for the usual one of the status.
-        param: The member of the request that is at fault, or none.
-        retry_after: Seconds after which to retry, or none.
+        code: A word that programs can compare, or ``None`` for the usual one of the status.
+        param: The member of the request that is at fault, or ``None``.
+        retry_after: Seconds after which to retry, or ``None``.
     """
 
     def __init__(

@@ -249,7 +249,7 @@ class Request(starlette.requests.Request):
         )
 
     async def send_chunk(self, data: bytes, timeout: float, *, is_last: bool = False) -> None:
-        """Send a chunk; a client that does not read for so many seconds counts as disconnected."""
+        """Send a chunk; a client that does not read before the timeout counts as disconnected."""
         self._is_ending = self._is_ending or is_last
         try:
             async with asyncio.timeout(timeout):
@@ -290,7 +290,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _has_loopback_host(request: Request) -> bool:
-    """Whether the client calls the gateway by a loopback name: no other website can have one."""
+    """Return whether the Host is a loopback name, which no other website can have."""
     match = _HOST.fullmatch(request.headers.get("host", ""))
     return match is not None and _is_loopback((match[1] or match[2]).lower())
 
@@ -301,7 +301,7 @@ def _is_from_loopback(request: Request) -> bool:
 
 
 def is_local(request: Request) -> bool:
-    """Whether a request comes from this machine, and for this machine."""
+    """Return whether a request comes from this machine and addresses this machine."""
     return _is_from_loopback(request) and _has_loopback_host(request)
 
 
@@ -350,7 +350,7 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class InFlightUsage:
-    """What one client has in flight."""
+    """The requests and bytes that one client has in flight."""
 
     __slots__ = ("body_bytes", "in_flight")
 
@@ -457,7 +457,7 @@ class Endpoint:
 
     Args:
         handlers: By method.
-        limiter: Counts requests, or none for paths that must respond even if there are too many.
+        limiter: Counts requests; ``None`` for paths that must respond even under overload.
         on_rejection: Gets status and code of each request that is rejected before a decision.
     """
 

@@ -1,4 +1,4 @@
-"""What calls an expert: a request in, a response or a stream of events out."""
+"""Calls to an expert: a request in, a response or a stream of events out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UpstreamRequest(NamedTuple):
 
 
 class Deadlines(NamedTuple):
-    """How long to wait for a response, and how many bytes of it to take.
+    """Limits on the time and the size of a response.
 
     Args:
         first_byte_at: When the first byte of a stream must be there, on the clock of the loop, and
@@ -230,7 +230,7 @@ class UpstreamResponse:
 
     @property
     def flaw(self) -> type[UpstreamError] | None:
-        """Why a stream of events is no answer, as far as it has come, or ``None``."""
+        """Return the error that makes a stream of events unusable so far, or ``None``."""
         if not self.has_events:
             return None
         if self._state.has_failed:

@@ -1,4 +1,4 @@
-"""What one call to an expert is charged."""
+"""The charge for one call to an expert."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def charge_of_call(
     estimate = size // CHARACTERS_PER_TOKEN if has_text else 0
     tokens_out = estimate if usage.tokens_out is None else usage.tokens_out
     if not usage.is_reported and allowed is not None:
-        # A server that floods is no reason to bill more than the request allowed.
+        # A server that sends too much must not raise the bill above what the request allowed.
         tokens_out = min(tokens_out, allowed)
     dollars = expert.cost(tokens_in, tokens_out, usage.cached_tokens, usage.written_tokens)
     return Charge(tokens_in, tokens_out, usage.cached_tokens, dollars, usage.is_reported)

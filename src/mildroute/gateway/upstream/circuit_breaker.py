@@ -45,7 +45,7 @@ class CircuitBreaker:
         config: When it opens, and for how long.
         clock: Seconds that only grow.
         random: A number from 0 to 1, evenly spread.
-        on_change: Called with the new state after each change, or none.
+        on_change: Called with the new state after each change, or ``None``.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class CircuitBreaker:
         return max(self._probe_at - self._clock(), 0.0) if self._state == "open" else 1.0
 
     def allows_call(self) -> bool:
-        """Whether a call would be let through now; changes nothing."""
+        """Return whether a call would be let through now, without changing the state."""
         if self._state == "closed":
             return True
         now = self._clock()
@@ -202,7 +202,7 @@ class RetryBudget:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is one retry left."""
+        """Return whether at least one retry remains."""
         requests = self._window.calls - self._window.failures
         return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
 

@@ -42,7 +42,7 @@ class UpstreamConnectError(UpstreamError):
 
 
 class UpstreamOverloaded(UpstreamError):  # noqa: N818 - as httpx names its PoolTimeout
-    """As many calls as the expert may get are in flight, for too long."""
+    """No slot for another call to the expert became free in time."""
 
     reason = "overloaded"
 
@@ -72,7 +72,7 @@ class StreamError(UpstreamError):
 
 
 class UpstreamProtocolError(UpstreamError):
-    """What the expert sent is not HTTP."""
+    """The expert's response is not valid HTTP."""
 
     reason = "invalid_response"
 

@@ -117,7 +117,7 @@ class EventSplitter:
 
 
 class StreamState:
-    """What the events of a stream have said so far.
+    """The state of a stream, as its events have reported it so far.
 
     Attributes:
         has_ended: Whether the stream has ended as it should, be it with an error.

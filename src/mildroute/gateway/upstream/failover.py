@@ -135,7 +135,7 @@ def _classify_success(headers: list[Header], body: bytes, *, is_complete: bool) 
 
 
 def _is_error(body: bytes) -> bool:
-    """Whether a document has an error in the place of an answer, as OpenRouter's have."""
+    """Return whether a document has an error in place of an answer, as OpenRouter sends it."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -154,8 +154,8 @@ class AttemptFailure:
     Args:
         expert: Its name.
         reason: One of :data:`FAILURE_REASONS`, or ``"hedged"`` if another expert was faster.
-        status: Of its error, or none if there was none.
-        retry_after: Seconds for which it gets no call, or none.
+        status: HTTP status of its error, or ``None``.
+        retry_after: Seconds for which it gets no call, or ``None``.
         detail: Why it cannot serve the request, for its client, or empty.
     """
 
@@ -171,12 +171,12 @@ class AttemptRecord:
 
     Attributes:
         reason: Why it failed, or empty.
-        status: Of its response; 0 if there was none.
+        status: HTTP status of its response; 0 without a response.
         charge: Tokens and dollars that it is charged.
-        first_chunk: Seconds until the first event of its stream, or none.
-        seconds: That it took; 0 while it runs.
-        target: Where it goes.
-        span: Its trace while it runs, or none.
+        first_chunk: Seconds until the first event of its stream, or ``None``.
+        seconds: Duration of the call; 0 while it runs.
+        target: The call's provider, model and server.
+        span: Its trace while it runs, or ``None``.
     """
 
     __slots__ = (
@@ -240,7 +240,7 @@ class AttemptRecord:
         return (charge.tokens_in, charge.tokens_out) if charge.is_reported else None
 
     def entry(self) -> dict[str, object]:
-        """As the decision log has it."""
+        """Return the entry for the decision log."""
         if not self.seconds:
             self.end()
         return {
@@ -259,7 +259,7 @@ _REQUESTS = itertools.count(1)
 
 
 class AttemptLog:
-    """What has been tried for a request so far; true also if the client leaves in the middle.
+    """A record of all calls for a request so far, complete even if the client disconnects.
 
     Attributes:
         calls: Every call to an expert, in their order.
@@ -396,14 +396,14 @@ class Failover:
         *,
         is_look: bool = False,
     ) -> Attempt | None:
-        """Call the experts in their order until one responds; none if none does.
+        """Call the experts in order until one responds; return ``None`` if all fail.
 
         Args:
             request: For the experts.
             order: Their names, best first.
             excluded: Experts that were unavailable when the order was made.
             log: Gets the calls and failures.
-            span: Of the request, or none.
+            span: Span of the request, or ``None``.
             deadline: By the clock of the event loop; by default the timeout of a request from now.
             is_look: Whether other experts can serve the request if these fail, so that none of
                 them is called again, or while its circuit is open.
@@ -458,7 +458,7 @@ class Failover:
         return None
 
     def _next_round(self, calls: _Calls) -> tuple[Sequence[str], float]:
-        """Experts to call again, and the seconds to wait before; none if there are none."""
+        """Return the experts to call again, if any, and the seconds to wait before."""
         last = {failure.expert: failure for failure in calls.log.failures}
         pause = random.uniform(*_PAUSES)  # noqa: S311
         left = calls.deadline - asyncio.get_running_loop().time()
@@ -526,7 +526,7 @@ class Failover:
         return await self._attempt(expert, calls)
 
     def _is_last_resort(self, name: str, calls: _Calls) -> bool:
-        """Whether to call an expert although its circuit is open: others have failed just now."""
+        """Return whether to call an expert despite its open circuit, because others just failed."""
         return (
             bool(calls.log.calls)
             and not calls.is_look
@@ -626,11 +626,11 @@ class Failover:
 
 @dataclass(slots=True)
 class _Calls:
-    """What all calls of one request share.
+    """The state that all calls of one request share.
 
     Attributes:
         is_retry: Whether all of them have been called before.
-        context: Tokens that were too few for the request, or none.
+        context: Tokens that were too few for the request, or ``None``.
     """
 
     request: UpstreamRequest
@@ -656,7 +656,7 @@ def _start_call(expert: UpstreamExpert, calls: _Calls) -> AttemptRecord:
 
 
 def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
-    """Whether a complete answer was not there at the deadline, which is no fault of the expert."""
+    """Return whether a complete answer missed the deadline, which is not the expert's fault."""
     return (
         isinstance(error, UpstreamTimeout)
         and not calls.request.parsed.is_stream

@@ -58,14 +58,14 @@ class UpstreamExpert:
     """An expert of experts.yaml.
 
     An expert that is rate limited (429) gets no call until the time that it names is over, or for
-    1, 2, 4, ... up to 60 seconds if it names none. A 429 is no failure: the expert is well, and an
-    open circuit would keep it away for longer than it asks for.
+    1, 2, 4, ... up to 60 seconds if it names none. A 429 is not a failure: the expert is well, and
+    an open circuit would exclude it for longer than it asks for.
 
     Attributes:
         spec: What the file says of it.
-        upstream: Calls it, or none for a kind that the gateway cannot call.
+        upstream: Calls it; ``None`` for a kind that the gateway cannot call.
         header: Its name as the value of a header.
-        context: Tokens that it can take, request and response together, or none if unknown.
+        context: Tokens that it can take, request and response together; ``None`` if unknown.
         targets: What calls of each path are for, for metrics and traces.
     """
 
@@ -123,12 +123,12 @@ class UpstreamExpert:
 
     @property
     def has_price(self) -> bool:
-        """Whether experts.yaml says what it charges."""
+        """Return whether experts.yaml has a price for the expert."""
         return self._price is not None or self.spec.per_answer is not None
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether it may be asked for log-probabilities."""
+        """Return whether the expert may be asked for log-probabilities."""
         return self.upstream is not None and self.upstream.has_logprobs
 
     @property
@@ -186,7 +186,7 @@ class PoolChange(NamedTuple):
 
     Args:
         experts: All of them, by name.
-        baseline: The expert that savings are counted against, or none.
+        baseline: The expert that savings are counted against, or ``None``.
     """
 
     experts: dict[str, UpstreamExpert]
@@ -200,7 +200,7 @@ class ExpertPool:
         path: The file.
         experts: All of them, by name.
         callable: Those that the gateway can call.
-        baseline: The expert that savings are counted against, or none.
+        baseline: The expert that savings are counted against, or ``None``.
     """
 
     def __init__(
