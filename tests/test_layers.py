@@ -67,7 +67,7 @@ GATEWAY_LAYERS = [
     "cascade",
     "proxy",
 ]
-GATEWAY_LAYERS += ["reload", "api", "app", "factory", "server", "__init__"]
+GATEWAY_LAYERS += ["reload", "api", "openapi", "app", "factory", "server", "__init__"]
 HOMES = {
     "aiohttp": {"gateway"},
     "redis": {"gateway"},
