@@ -62,9 +62,6 @@ def test_headers_that_would_end_a_line_are_not_passed_in_either_direction() -> N
         (b"accept", b"a\nb"),
         (b"traceparent", b"a\x00"),
     ]
-    assert (
-        forward_request_headers([(b"x-request-id", b"x" * 10_000)])
-        == b"content-type: application/json\r\n"
-    )
-    assert forward_request_headers(bad) == b"content-type: application/json\r\n"
+    assert forward_request_headers([(b"x-request-id", b"x" * 10_000)]) == []
+    assert forward_request_headers(bad) == []
     assert forward_response_headers([(b"x-request-id", b"a\r\nset-cookie: x")]) == []

@@ -39,6 +39,9 @@ __all__ = [
 
 # Objects and lists of a body. Each takes 20 times its bytes once it is decoded.
 _MAX_CONTAINERS = 200_000
+# Decoding holds the interpreter: four million numbers would stop all requests for 0.2 s. A text
+# with so many commas is longer than any model reads.
+_MAX_COMMAS = 500_000
 _MAX_FIELDS = 10_000
 _MAX_MODEL_LENGTH = 256
 _MAX_CHOICES = 1 << 20
@@ -189,13 +192,19 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     """Decode a JSON object.
 
     Raises:
-        BadRequest: The body is something else, or has too many objects and lists.
+        BadRequest: The body is something else, or has too many objects, lists and values.
     """
     containers = body.count(b"{") + body.count(b"[")
     if containers > _MAX_CONTAINERS:
         raise BadRequest(
             f"a body must have at most {_MAX_CONTAINERS:,} objects and lists, got {containers:,};"
             " send them in several requests."
+        )
+    commas = body.count(b",")
+    if commas > _MAX_COMMAS:
+        raise BadRequest(
+            f"a body must have at most {_MAX_COMMAS:,} commas, got {commas:,}; send it in several"
+            " requests."
         )
     try:
         document = orjson.loads(body)
