@@ -72,9 +72,9 @@ small, large = start_expert(), start_expert()
 # ------------------------
 # The router has learned that ``small`` will do for a chat and not for sums. The gateway is the
 # command ``mildroute serve`` in a process of
-# its own. Three failures in a row open an expert's circuit: it is left alone for up to half a
-# second, then tried with one call, and left
-# alone for up to a second if that fails, too.
+# its own. Three failures in a row open an expert's circuit: it is not called for up to half a
+# second, then tried with one call, and not
+# called for up to a second if that fails, too.
 
 folder = Path(tempfile.mkdtemp())
 chats = [

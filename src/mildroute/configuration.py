@@ -1,7 +1,7 @@
 """Check YAML files with pydantic models, and publish the models as JSON Schemas.
 
 Every message names the file, the line and the setting:
-``gateway.yaml:12: limits.max_in_fligth is no setting; did you mean 'max_in_flight'?``
+``gateway.yaml:12: limits.max_in_fligth is not a setting; did you mean 'max_in_flight'?``
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def _first_error(
         *section, name = path
         schema = json_schema(adapter)
         options = {key for node in _schemas_at(schema, document.value, section) for key in node}
-        return document.error(path, f"{_dotted(path)} is no setting; {nearest(str(name), options)}")
+        return document.error(
+            path, f"{_dotted(path)} is not a setting; {nearest(str(name), options)}"
+        )
     if error["type"] == "missing":
         section_name = _dotted(path[:-1]) if path[1:] else "the file"
         return document.error(path[:-1], f"{section_name} needs {_dotted(path[-1:])}; add it.")

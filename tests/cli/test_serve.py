@@ -286,7 +286,7 @@ def test_an_address_that_others_can_reach_needs_keys(
         (lambda folder: (folder / "gateway.yaml").write_text("baseline: tiny\n"), "'tiny'"),
         (
             lambda folder: (folder / "gateway.yaml").write_text("polizy: {}\n"),
-            "gateway.yaml:1: polizy is no setting",
+            "gateway.yaml:1: polizy is not a setting",
         ),
         (lambda folder: fitted(folder / "router", ("red", "blue")), "got one for red, blue"),
     ],

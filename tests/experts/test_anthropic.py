@@ -40,7 +40,7 @@ def test_a_refusal_without_a_text_is_no_answer() -> None:
 def test_a_body_of_another_shape_is_a_problem(document: Any) -> None:
     completion = parse_message(document)
     assert completion.text is None
-    assert "the body is no message" in completion.problem
+    assert "the body is not a message" in completion.problem
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_collection_reports_errors_in_the_words_of_the_api() -> None:
     with HostileServer([answers({"content": 7})]) as server:
         found = answer_of(server)
     assert found.error is not None
-    assert "the body is no message" in found.error
+    assert "the body is not a message" in found.error
 
 
 def test_what_an_answer_can_cost_is_bounded_by_the_default(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_nothing_of_the_environment_is_put_in(
 
 # what is changed in or added to the sound file above, the line, and what is said
 REFUSED: list[tuple[str, int, str]] = [
-    ("    modle: x\n", 7, "experts.small.modle is no setting; did you mean 'model'?"),
-    ("    zzz: x\n", 7, "experts.small.zzz is no setting; Known: api_key_env, base_url"),
+    ("    modle: x\n", 7, "experts.small.modle is not a setting; did you mean 'model'?"),
+    ("    zzz: x\n", 7, "experts.small.zzz is not a setting; Known: api_key_env, base_url"),
     ("    model: again\n", 7, "duplicate key 'model', first in line 6"),
     ("  small:\n    kind: people\n", 7, "duplicate key 'small', first in line 3"),
     ("  other:\n", 7, "experts.other: it must be a mapping with the key kind: anthropic"),
@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, int, str]] = [
     (
         "    timeout:\n      total: 60\n      conect: 5\n",
         9,
-        "experts.small.timeout.conect is no setting; did you mean 'connect'? Known: connect, read",
+        "experts.small.timeout.conect is not a setting; did you mean 'connect'? Known: connect,",
     ),
     (
         "    timeout:\n      total: 60\n      connect: 0\n",
@@ -136,7 +136,7 @@ REFUSED: list[tuple[str, int, str]] = [
     (
         "    price: {input: 1, outptu: 2}\n",
         7,
-        "experts.small.price.outptu is no setting; did you mean 'output'? Known: cache_write,"
+        "experts.small.price.outptu is not a setting; did you mean 'output'? Known: cache_write,"
         " cached_input, input, output.",
     ),
     (
@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, int, str]] = [
     (
         "    prompt:\n      usr: x\n",
         8,
-        "experts.small.prompt.usr is no setting; did you mean 'user'?",
+        "experts.small.prompt.usr is not a setting; did you mean 'user'?",
     ),
     ("    prompt:\n      raw: x\n      system: y\n", 7, "a raw prompt is the whole prompt"),
     ("    prompt:\n      examples:\n        - {input: x}\n", 7, "example 1 of a prompt"),
@@ -184,7 +184,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    version: 7\n", 7, "experts.small.version must be text, got 7; put it in quotes"),
     ("    api_key_env: my-key\n", 7, "a key must be given as the name of"),
     ("experts: {}\n", 7, "duplicate key 'experts', first in line 2"),
-    ("expert:\n", 7, "expert is no setting; did you mean 'experts'?"),
+    ("expert:\n", 7, "expert is not a setting; did you mean 'experts'?"),
     ("    version: [1, 2\n", 8, "not valid YAML: expected ',' or ']'"),
     ("    version: @x\n", 7, "not valid YAML: found character '@'"),
     ("\tversion: x\n", 7, "not valid YAML"),
@@ -333,5 +333,5 @@ def test_log_probabilities_are_for_models_behind_an_address(tmp_path: Path) -> N
     spec = read(tmp_path, SMALL + "    logprobs: true\n").experts[0]
     assert build_expert(spec).model.logprobs  # type: ignore[attr-defined]
     people = "experts:\n  a: {kind: people, field: label, logprobs: true}\n"
-    assert "logprobs is no setting" in refusal(tmp_path, people)
+    assert "logprobs is not a setting" in refusal(tmp_path, people)
     assert "logprobs" in refusal(tmp_path, SMALL + "    logprobs: 5\n")

@@ -562,7 +562,7 @@ def test_structured_output(matrix: Matrix, client: Client, kind: str, stream: bo
 FAILURES = {
     400: ("BadRequestError", "bad stop"),
     401: ("InternalServerError", "refused the gateway's own key"),
-    429: ("RateLimitError", "is over its rate"),
+    429: ("RateLimitError", "is rate limited"),
     500: ("InternalServerError", "had an error"),
     529: ("InternalServerError", "had an error"),
 }

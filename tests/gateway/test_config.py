@@ -48,14 +48,14 @@ def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rooting: {}\n", "gateway.yaml:1: rooting is no setting; did you mean 'routing'?"),
+        ("rooting: {}\n", "gateway.yaml:1: rooting is not a setting; did you mean 'routing'?"),
         (
             "limits:\n  body_timeout: 3\n  max_in_fligth: 3\n",
-            "gateway.yaml:3: limits.max_in_fligth is no setting; did you mean 'max_in_flight'?",
+            "gateway.yaml:3: limits.max_in_fligth is not a setting; did you mean 'max_in_flight'?",
         ),
         (
             "routing:\n  exploration:\n    rat: 1\n",
-            "gateway.yaml:3: routing.exploration.rat is no setting; did you mean 'rate'? Known:"
+            "gateway.yaml:3: routing.exploration.rat is not a setting; did you mean 'rate'? Known:"
             " gamma, kind, max_dollars_per_day, min_quality, rate.",
         ),
         (
@@ -133,7 +133,7 @@ def test_every_mistake_has_its_line(tmp_path: Path, text: str, message: str) -> 
 
 
 def test_an_unknown_setting_is_reported_before_other_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"gateway.yaml:2: basline is no setting"):
+    with pytest.raises(ArgumentError, match=r"gateway.yaml:2: basline is not a setting"):
         read_config(written(tmp_path, "encoder: {threads: 0}\nbasline: large\n"))
 
 

@@ -63,7 +63,7 @@ OTHER = "sha256:" + "1" * 64
         (None, "", {}, "a client's name must be"),
         (None, "a", {"requests_per_minute": 0}, "a.requests_per_minute must be more than 0"),
         (None, "a", {"dollars_per_day": float("nan")}, "a.dollars_per_day must be a number"),
-        (None, "a", {"team": "x"}, "a.team is no setting"),
+        (None, "a", {"team": "x"}, "a.team is not a setting"),
         (f"a: {{hash: '{HASH}'}}\n", "a", {}, "already has a client 'a'"),
         ("a: {hash: 7}\n", "b", {}, r"keys\.yaml:1: a\.hash"),
         (f"{{a: {{hash: '{HASH}'}}}}\n", "b", {}, "keys.yaml cannot be changed"),
@@ -126,5 +126,5 @@ def test_settings_of_earlier_versions_are_refused_with_their_line(
 ) -> None:
     path = tmp_path / "keys.yaml"
     path.write_text(f"a:\n  hash: sha256:{'0' * 64}\n  {setting}\n")
-    with pytest.raises(ArgumentError, match=r"keys.yaml:3: a.*is no setting"):
+    with pytest.raises(ArgumentError, match=r"keys.yaml:3: a.*is not a setting"):
         KeyStore.read(path)

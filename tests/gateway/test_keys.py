@@ -92,7 +92,7 @@ def test_a_digest_with_the_start_of_another_is_not_taken_for_it() -> None:
         ("a: {}\n", r"keys\.yaml:1: a needs hash; add it"),
         (
             "a: {hash: HASH, requests_per_minut: 5}\n",
-            r"keys\.yaml:1: a\.requests_per_minut is no setting; did you mean"
+            r"keys\.yaml:1: a\.requests_per_minut is not a setting; did you mean"
             r" 'requests_per_minute'\?",
         ),
         (
@@ -110,7 +110,7 @@ def test_a_digest_with_the_start_of_another_is_not_taken_for_it() -> None:
         ("a: plain\n", r"keys\.yaml:1: a must be a mapping"),
         ("a: {hash: [HASH]}\n", r"keys\.yaml:1: a\.hash: it must be 'sha256:'"),
         ("a: {hash: HASH, models: all}\n", r"a\.models must be a list, got 'all'"),
-        ("a: {hash: HASH, team: x}\n", r"keys\.yaml:1: a\.team is no setting"),
+        ("a: {hash: HASH, team: x}\n", r"keys\.yaml:1: a\.team is not a setting"),
         ("teams: [x]\n", r"keys\.yaml:1: teams must be a mapping"),
     ],
 )

@@ -509,7 +509,7 @@ def test_settings_that_are_not_of_the_kind_are_refused(tmp_path: Path) -> None:
     for line, rule in (
         ("params: {api_key: {env: KEY}}", "give api_key_env next to params"),
         ("params: {num_retries: 3}", "leave it out"),
-        ("query: {a: b}", "experts.a.query is no setting"),
+        ("query: {a: b}", "experts.a.query is not a setting"),
     ):
         path.write_text(f"experts:\n  a:\n    kind: litellm\n    model: openai/tiny\n    {line}\n")
         with pytest.raises(ArgumentError, match=rule):

@@ -102,7 +102,7 @@ def _classify_body(
         document = json.loads(result.body)
     except (ValueError, RecursionError):
         return AttemptOutcome(
-            error=f"the body is no JSON: {_excerpt(result, scrub)}",
+            error=f"the body is not JSON: {_excerpt(result, scrub)}",
             retry="after failure",
             doubtful=True,
         )

@@ -52,10 +52,10 @@ def parse_message(document: Any) -> Completion:
     """
     blocks = document.get("content") if isinstance(document, dict) else None
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        return Completion(None, "the body is no message: content must be a list of blocks")
+        return Completion(None, "the body is not a message: content must be a list of blocks")
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts):
-        return Completion(None, "the body is no message: a block of text must have a text")
+        return Completion(None, "the body is not a message: a block of text must have a text")
     tokens = message_tokens(document.get("usage"))
     usage = None if tokens is None else dict(zip(_USAGE, tokens, strict=False))
     reason = document.get("stop_reason")

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _EVENT_STREAM = b"text/event-stream"
-# Bytes of a stream in which its first event must come.
+# Bytes of a stream within which its first event must end.
 _MAX_BEFORE_EVENT = 1 << 16
 
 
@@ -44,7 +44,7 @@ class UpstreamRequest(NamedTuple):
     """A request for an expert.
 
     Args:
-        parsed: What the client sent.
+        parsed: The client's request.
         headers: Headers of the client that the expert gets.
         logprobs: Whether a cascade needs the log-probabilities of the answer.
     """
@@ -58,7 +58,7 @@ class Deadlines(NamedTuple):
     """Limits on the time and the size of a response.
 
     Args:
-        first_byte_at: When the first byte of a stream must be there, on the clock of the loop, and
+        first_byte_at: When the first byte of a stream must have arrived, on the loop's clock, and
             when a call must have its turn. A response that is not streamed comes in one piece after
             the expert has generated all of it, so it has until ``complete_at``.
         idle_timeout: Seconds without a byte after that.
@@ -73,14 +73,14 @@ class Deadlines(NamedTuple):
 
 
 class Chunks(Protocol):
-    """The body of a response as it comes."""
+    """The body of a response as it arrives."""
 
     async def read(self) -> bytes:
-        """Return the next bytes; none at the end. Raises an UpstreamError if the body breaks."""
+        """Return the next bytes, empty at the end; raise UpstreamError if the body breaks."""
         ...
 
     def close(self) -> None:
-        """Be done with the body; at any time, also in the middle."""
+        """Close the body, even if it has not been read to its end."""
         ...
 
 
@@ -88,7 +88,7 @@ class Upstream(Protocol):
     """Calls one expert.
 
     Attributes:
-        includes_usage: Whether to ask for the usage of a stream whose client did not.
+        includes_usage: Whether to request usage for a stream when the client did not.
         has_logprobs: Whether the expert may be asked for log-probabilities.
         paths: Paths below ``/v1`` that the expert serves.
         slots: Calls in flight, and calls that wait.
@@ -112,23 +112,23 @@ class Upstream(Protocol):
         ...
 
     def target(self, operation: str) -> CallTarget:
-        """Return what calls of an operation are for, as metrics and traces name it."""
+        """Return the target of calls of an operation, as metrics and traces name it."""
         ...
 
     def close(self) -> None:
-        """Make no further call; those in flight end with their responses."""
+        """Close the connections as soon as no call is in flight."""
         ...
 
     async def wait_closed(self) -> None:
-        """Close all connections, also those in use."""
+        """Close all connections, even those in use."""
         ...
 
 
 class CallSlots:
-    """Bounds the calls in flight to one expert; more of them wait for their turn.
+    """A bound on the calls in flight to one expert; others wait for their turn.
 
     Args:
-        limit: Maximum number of calls at the same time.
+        limit: Maximum number of concurrent calls.
 
     Attributes:
         calls: Calls in flight.
@@ -189,8 +189,8 @@ class UpstreamResponse:
 
     Attributes:
         has_events: Whether the body is a stream of events.
-        pending: Events that have come and were not taken by :meth:`read`.
-        size: Bytes of the body that have come.
+        pending: Events that have arrived and were not returned by :meth:`read`.
+        size: Bytes of the body that have arrived.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class UpstreamResponse:
 
     @cached_property
     def document(self) -> Any:
-        """The decoded body of a complete response, or ``None`` if it is no JSON."""
+        """The decoded body of a complete response, or ``None`` if it is not JSON."""
         try:
             return orjson.loads(self._body)
         except orjson.JSONDecodeError:
@@ -253,7 +253,7 @@ class UpstreamResponse:
         return tokens_of_usage(usage_of_document(self.document)) or TokenUsage()
 
     async def read(self) -> list[Event]:
-        """Return the next events of a stream; none at its end.
+        """Return the next events of a stream; empty at its end.
 
         Raises:
             UpstreamError: The stream breaks, or has ended with an error or without its last event.
@@ -298,7 +298,7 @@ class UpstreamResponse:
             raise flaw
 
     def forwarded_headers(self) -> list[Header]:
-        """Return the headers that the client gets, without our key."""
+        """Return the headers for the client, without the expert's key."""
         headers = forward_response_headers(self.headers)
         if not self._secrets.has_secrets:
             return headers
@@ -306,7 +306,7 @@ class UpstreamResponse:
         return [(name, scrub(value.decode("latin-1")).encode("latin-1")) for name, value in headers]
 
     def close(self) -> None:
-        """Be done with it; at any time, also in the middle."""
+        """Close the response, even if it has not been read to its end."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -342,7 +342,7 @@ class UpstreamResponse:
 
 
 def _scrubbed(data: bytes, secrets: SecretSet) -> bytes:
-    """Return an error of an expert without our key, should it repeat it."""
+    """Return an expert's error without its key, should the error repeat it."""
     if not secrets.has_secrets:
         return data
     return secrets.scrub(data.decode("latin-1")).encode("latin-1")

@@ -16,7 +16,7 @@ from mildroute.gateway.config import CircuitBreakerConfig
 __all__ = ["CircuitBreaker", "RetryBudget", "State"]
 
 
-# Calls go through; none does; one call, the probe, may go or is on its way.
+# Calls go through; no call does; one call, the probe, may go or is in flight.
 State = Literal["closed", "open", "half-open"]
 
 _PANES = 10
@@ -42,9 +42,9 @@ class CircuitBreaker:
     thread.
 
     Args:
-        config: When it opens, and for how long.
-        clock: Seconds that only grow.
-        random: A number from 0 to 1, evenly spread.
+        config: Thresholds and durations.
+        clock: Monotonic seconds.
+        random: Returns a uniform number in [0, 1).
         on_change: Called with the new state after each change, or ``None``.
     """
 
@@ -76,7 +76,7 @@ class CircuitBreaker:
         self._random = random
         self._state: State = "closed"
         self._consecutive_failures = 0
-        # The request whose failure was counted last.
+        # The request whose failure was counted most recently.
         self._last_failed: int | None = None
         self._cooldown = config.cooldown
         self._opened_at = -math.inf
@@ -98,7 +98,7 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be let through: until the next probe, or for its result."""
+        """Return the seconds until the next probe; 1 while a probe is in flight."""
         if self._state == "closed":
             return 0.0
         return max(self._probe_at - self._clock(), 0.0) if self._state == "open" else 1.0
@@ -111,7 +111,7 @@ class CircuitBreaker:
         return now >= self._probe_at if self._state == "open" else now >= self._probe_expires_at
 
     def try_acquire(self) -> bool:
-        """Let a call through, as the probe if it is time for one; false if the circuit is open."""
+        """Let a call through, as the probe if one is due; return False if the circuit is open."""
         if self._state == "closed":
             return True
         if not self.allows_call():
@@ -185,7 +185,7 @@ class CircuitBreaker:
 
 
 class RetryBudget:
-    """Bounds retries to a fraction of recent requests, as Finagle and Envoy do.
+    """A bound on retries as a fraction of recent requests, as in Finagle and Envoy.
 
     Without it retries would multiply the load of experts that fail under their load.
     """
@@ -207,7 +207,7 @@ class RetryBudget:
         return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
 
     def try_spend(self) -> bool:
-        """Take one retry; false if there were too many."""
+        """Spend one retry; return False if none remains."""
         if not self.has_room:
             return False
         self._window.count(self._clock(), failures=1)

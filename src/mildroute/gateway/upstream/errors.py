@@ -1,4 +1,4 @@
-"""Why the response of an expert did not come, or not to its end."""
+"""Errors for responses of experts that are missing, incomplete or unusable."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
 
 
 class UpstreamError(MildrouteError):
-    """A response that did not come, or not to its end.
+    """A response that did not arrive, or not completely.
 
     Attributes:
-        reason: As metrics and traces show it.
+        reason: Name of the error in metrics and traces.
         detail: Why the request cannot be served, for its client, or an empty text.
     """
 
@@ -66,7 +66,7 @@ class IncompleteStream(UpstreamError):  # noqa: N818
 
 
 class StreamError(UpstreamError):
-    """An event of a stream told of an error."""
+    """An event of a stream reported an error."""
 
     reason = "error_event"
 
@@ -78,7 +78,7 @@ class UpstreamProtocolError(UpstreamError):
 
 
 class ResponseTooLarge(UpstreamError):  # noqa: N818
-    """The response has more bytes than the gateway takes."""
+    """The response has more bytes than the gateway accepts."""
 
     reason = "response_too_large"
 

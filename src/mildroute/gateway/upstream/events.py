@@ -1,4 +1,4 @@
-"""Streams of server-sent events: where each one ends, what it says, and what all have said."""
+"""Server-sent events: splitting and parsing a stream, and its state."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Event(NamedTuple):
     """One event.
 
     Args:
-        raw: The bytes as they came, with the blank line.
-        name: What stands under ``event``.
+        raw: The bytes as they arrived, with the blank line.
+        name: Value of the ``event`` field.
         data: The decoded JSON under ``data``, or ``None``.
         is_done: Whether the data is ``[DONE]``.
-        has_data: Whether the event has data; a comment has none.
+        has_data: Whether the event has data, which a comment does not.
     """
 
     raw: bytes
@@ -90,7 +90,7 @@ def event_bytes(name: str, document: Any) -> bytes:
 
 
 class EventSplitter:
-    """Splits a stream into events, wherever its chunks are cut and however its lines end."""
+    """A splitter of a stream into events, for any cut of chunks and any line ending."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -110,7 +110,7 @@ class EventSplitter:
         return events
 
     def flush(self) -> list[bytes]:
-        """Return what has come of an event that has no blank line, at the end of a stream."""
+        """Return the bytes of a last event that lacks its blank line."""
         rest = self._rest
         self._rest = b""
         return [rest] if rest else []
@@ -120,7 +120,7 @@ class StreamState:
     """The state of a stream, as its events have reported it so far.
 
     Attributes:
-        has_ended: Whether the stream has ended as it should, be it with an error.
+        has_ended: Whether the stream has ended as it should, possibly with an error.
         has_failed: Whether an event reported an error.
     """
 
@@ -133,7 +133,7 @@ class StreamState:
         self._has_message_end = False
 
     def see(self, event: Event) -> None:
-        """Take the next event."""
+        """Update the state with the next event."""
         self.has_failed = self.has_failed or event.is_error
         self.has_ended = self.has_ended or event.is_done
         document = event.data
@@ -148,7 +148,7 @@ class StreamState:
             self._message |= {name: value for name, value in usage.items() if value is not None}
             self._has_message_end = self._has_message_end or event.kind == "message_delta"
         elif (tokens := tokens_of_usage(usage)) is not None:
-            # Of a running count the last one holds.
+            # The last value of a running count is the valid one.
             self._usage = tokens
 
     @property
@@ -172,7 +172,7 @@ class StreamState:
 def _generated_characters(document: dict[str, Any], kind: str) -> int:
     """Return the characters of an event that its expert has generated."""
     if kind.startswith("response."):
-        # Later events repeat what the deltas have said.
+        # Later events repeat the deltas.
         delta = document.get("delta")
         return len(delta) if kind.endswith(".delta") and type(delta) is str else 0
     characters = 0

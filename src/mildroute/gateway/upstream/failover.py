@@ -1,4 +1,4 @@
-"""Failover: the next expert after a failure, hedged calls, rounds, and what is a failure."""
+"""Failover: classification of failures, the next expert, hedged calls and retry rounds."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ _REASON_OF_STATUS = {
 FAILURE_REASONS = {
     "overloaded": "had reached its concurrency limit",
     "connect": "could not be reached",
-    "circuit_open": "is left alone after failures",
+    "circuit_open": "is cooling down after repeated failures",
     "connection_lost": "broke the connection",
-    "context_length": "takes less text than this",
+    "context_length": "cannot take a text this long",
     "error_body": "sent an error as its answer",
     "error_event": "reported an error",
     "incomplete_stream": "closed the stream",
-    "invalid_response": "sent what is no answer",
+    "invalid_response": "sent an invalid response",
     "misconfigured": "refused the gateway's own key, address or model",
-    "response_too_large": "sent too much",
-    "rate_limited": "is over its rate",
-    "redirect": "sent the gateway elsewhere",
+    "response_too_large": "sent a response that is too large",
+    "rate_limited": "is rate limited",
+    "redirect": "redirected the gateway",
     "timeout": "took too long",
-    "unsupported": "has no way to serve this request",
+    "unsupported": "cannot serve this request",
     "5xx": "had an error",
 }
 _UNSUPPORTED = UnsupportedRequest.reason
@@ -86,7 +86,7 @@ _TIMER_TOLERANCE = 0.002
 _MAX_PAUSE = 2.5
 _JSON_LIKE = (b"", b"text/plain", b"application/octet-stream", b"text/event-stream")
 _MEMBERS_OF_ANSWERS = ("choices", "data", "output", "content")
-# An error of null is a part of every answer of some APIs.
+# Some APIs send an error of null with every answer.
 _may_be_error = re.compile(rb'"error"\s*:\s*[^\sn]').search
 _is_too_long = re.compile(
     rb"context_length_exceeded|context (?:length|window|size)|(?:prompt|input) is too long"
@@ -97,12 +97,12 @@ _is_too_long = re.compile(
 
 
 def classify_response(status: int, headers: list[Header], body: bytes, *, is_complete: bool) -> str:
-    """Reason why a response is not forwarded; empty if it is.
+    """Return why a response is not forwarded; empty if it is.
 
-    A 4xx is the client's own affair and is forwarded, except for those that say that the gateway
-    calls the expert wrongly: with a bad key, without money, or at an address or for a model that is
-    not there. Redirects are not followed. A 2xx must be JSON or a stream of events by its content
-    type and its look, and no error in the place of an answer.
+    A 4xx is the client's concern and is forwarded, unless it means that the gateway calls the
+    expert wrongly: with a bad key, without credit, or at an address or for a model that does not
+    exist. Redirects are not followed. A 2xx must be JSON or a stream of events, by its content
+    type and its first and last bytes, and must not be an error in place of an answer.
     """
     if 200 <= status < 300:
         return _classify_success(headers, body, is_complete=is_complete)
@@ -126,7 +126,7 @@ def _classify_success(headers: list[Header], body: bytes, *, is_complete: bool) 
         return "invalid_response"
     if not is_complete or (is_encoded and body):
         return ""
-    # A cheap look at both ends.
+    # A cheap check of both ends.
     stripped = body.strip()
     is_object = stripped[:1] + stripped[-1:] in (b"{}", b"[]")
     if not stripped or (is_json and not is_object):
@@ -262,11 +262,11 @@ class AttemptLog:
     """A record of all calls for a request so far, complete even if the client disconnects.
 
     Attributes:
-        calls: Every call to an expert, in their order.
-        failures: Of those that were called or skipped, in their order.
-        is_abandoned: Whether the client has left: then no further expert is called.
+        calls: Every call to an expert, in order.
+        failures: Failures of experts that were called or skipped, in order.
+        is_abandoned: Whether the client has left; then no other expert is called.
         waited: Seconds that were spent on calls until the first byte of a response.
-        request: Number of the request, which no other one has.
+        request: Unique number of the request.
     """
 
     __slots__ = ("calls", "failures", "is_abandoned", "request", "waited")
@@ -302,11 +302,11 @@ class AttemptLog:
 
 
 class Attempt:
-    """A call that an expert answered with a response that is worth forwarding; close it.
+    """A call whose response can be forwarded; it must be closed.
 
     Args:
-        expert: That responded.
-        response: Complete, or from its first bytes on.
+        expert: The expert that responded.
+        response: The response: complete, or a stream from its first bytes on.
         started: When the call began, on the clock of the circuit.
         call: Its record.
         request: Number of the request.
@@ -336,7 +336,7 @@ class Attempt:
         return events
 
     def charge(self, parsed: ParsedRequest) -> Charge:
-        """Charge the call for what has come of its response."""
+        """Charge the call for the part of its response that has arrived."""
         response = self.response
         charge = charge_of_call(
             self.expert, parsed, "answered", usage=response.usage, size=response.size
@@ -360,12 +360,12 @@ class Failover:
 
     If all have failed, those whose failure may pass are called again after a short pause, in as
     many rounds as the settings and the deadline allow and for at most a fifth of recent requests.
-    An expert whose circuit is open gets its probes and nothing else, unless another one has just
-    failed for the same request. If all circuits are open the request waits for the next probe, or
-    is rejected at once where that is far or too many wait.
+    An expert whose circuit is open gets only its probes, unless another expert has just failed for
+    the same request. If all circuits are open, the request waits for the next probe, or is
+    rejected at once if the probe is too far off or too many requests wait.
 
     Args:
-        clock: Of the circuits.
+        clock: Clock of the circuits.
         now: Seconds since 1970, for dates in Retry-After.
     """
 
@@ -399,12 +399,12 @@ class Failover:
         """Call the experts in order until one responds; return ``None`` if all fail.
 
         Args:
-            request: For the experts.
-            order: Their names, best first.
+            request: The request for the experts.
+            order: Names of the experts, best first.
             excluded: Experts that were unavailable when the order was made.
-            log: Gets the calls and failures.
+            log: Receives the calls and failures.
             span: Span of the request, or ``None``.
-            deadline: By the clock of the event loop; by default the timeout of a request from now.
+            deadline: Time on the event loop's clock; defaults to now plus the request timeout.
             is_look: Whether other experts can serve the request if these fail, so that none of
                 them is called again, or while its circuit is open.
         """
@@ -589,7 +589,7 @@ class Failover:
         return None
 
     def _classify(self, expert: UpstreamExpert, response: UpstreamResponse, calls: _Calls) -> str:
-        """Reason why a response is not forwarded; empty if it is."""
+        """Return why a response is not forwarded; empty if it is."""
         flaw = response.flaw
         if flaw is not None:
             return flaw.reason

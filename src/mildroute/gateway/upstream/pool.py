@@ -49,7 +49,7 @@ _CIRCUIT_EVENTS = {
 }
 _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
-# Tokens that no expert takes.
+# A context that no expert has.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 
@@ -62,11 +62,11 @@ class UpstreamExpert:
     an open circuit would exclude it for longer than it asks for.
 
     Attributes:
-        spec: What the file says of it.
+        spec: Its settings in the file.
         upstream: Calls it; ``None`` for a kind that the gateway cannot call.
-        header: Its name as the value of a header.
+        header: Its name, encoded as a header's value.
         context: Tokens that it can take, request and response together; ``None`` if unknown.
-        targets: What calls of each path are for, for metrics and traces.
+        targets: Trace target of calls of each path.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ def _statuses(spec: ExpertSpec, unserved: frozenset[str]) -> dict[tuple[bool, bo
 
 
 class PoolChange(NamedTuple):
-    """Experts that are ready to take the place of those before.
+    """Experts that are ready to replace the current ones.
 
     Args:
         experts: All of them, by name.
@@ -199,7 +199,7 @@ class ExpertPool:
     Attributes:
         path: The file.
         experts: All of them, by name.
-        callable: Those that the gateway can call.
+        callable: The experts that the gateway can call, by name.
         baseline: The expert that savings are counted against, or ``None``.
     """
 
@@ -241,13 +241,13 @@ class ExpertPool:
         return PoolChange(experts, experts.get(baseline or most_expensive))
 
     def install(self, change: PoolChange) -> None:
-        """Take other experts from now on.
+        """Replace the experts from now on.
 
         Those that are gone, or changed, finish the calls that they have, and their connections are
         closed.
         """
         before = self.experts
-        # Others hold these mappings while they wait, so they are replaced and never changed.
+        # Waiting requests hold these mappings, so they are replaced and never changed.
         self.experts = change.experts
         self.callable = {
             name: expert for name, expert in self.experts.items() if expert.upstream is not None
@@ -299,15 +299,15 @@ class ExpertPool:
         return sum(dollars[name] for name in asked) + sum(others[:further])
 
     def statuses(self) -> dict[str, ExpertStatus]:
-        """Status now of each expert that can be called."""
+        """Return the current status of each expert that can be called."""
         return {name: expert.status() for name, expert in self.callable.items()}
 
     def all_statuses(self) -> dict[str, ExpertStatus]:
-        """Status now of each expert; those that cannot be called are always available."""
+        """Return each expert's current status; one that cannot be called is always available."""
         return {name: expert.status() for name, expert in self.experts.items()}
 
     def circuits(self) -> dict[str, State]:
-        """State of the circuit of each expert that can be called."""
+        """Return the state of the circuit of each expert that can be called."""
         return {name: expert.breaker.state for name, expert in self.callable.items()}
 
     async def close(self) -> None:
@@ -323,9 +323,9 @@ def check_prices(
     """Refuse an expert without a price if dollars are limited: its calls would count as free.
 
     Args:
-        experts: That the gateway can call, and others.
-        config: With the limits of sampling and exploration.
-        has_budgets: Whether a client key has a limit of dollars.
+        experts: All experts, callable or not.
+        config: Settings with the limits of sampling and exploration.
+        has_budgets: Whether any client key has a dollar limit.
     """
     limits = {
         "dollars_per_day of a client key": has_budgets,
