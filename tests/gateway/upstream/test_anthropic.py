@@ -203,9 +203,9 @@ def test_a_prompt_that_is_too_long_goes_to_an_expert_that_takes_more() -> None:
             "bad stop",
         ),
         (fails(401, "authentication_error", "x"), anthropic.InternalServerError, "own key"),
-        (fails(429, "rate_limit_error", "x"), anthropic.RateLimitError, "over its rate"),
+        (fails(429, "rate_limit_error", "x"), anthropic.RateLimitError, "is rate limited"),
         (fails(529, "overloaded_error", "x"), anthropic.OverloadedError, "had an error"),
-        (status(200, {}, "<html>"), anthropic.InternalServerError, "no answer"),
+        (status(200, {}, "<html>"), anthropic.InternalServerError, "invalid response"),
     ],
 )
 def test_errors(behavior: Behavior, error: type[anthropic.APIStatusError], words: str) -> None:

@@ -522,7 +522,7 @@ async def test_nothing_is_left_behind() -> None:
         expert = upstream(server.url)
         for _ in range(3):
             await asyncio.gather(*(ask(expert) for _ in range(10)))
-        assert server.at_once == 0
+        await until(lambda: server.at_once == 0)
         expert.close()
         await until(lambda: len(asyncio.all_tasks()) == tasks)
 
