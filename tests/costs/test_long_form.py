@@ -64,11 +64,11 @@ def test_a_pair_without_a_row_is_a_missing_score() -> None:
 def test_a_query_column_alone_is_id_and_input() -> None:
     table = CostTable.from_data({"query": ["why?", "why?"], "expert": ["a", "b"], "score": [1, 0]})
     assert table.query_ids == table.inputs == ["why?"]
-    assert "id and as input" in table.repairs[0]
+    assert "both id and input" in table.repairs[0]
 
 
 def test_two_rows_of_one_pair_are_refused() -> None:
-    with pytest.raises(TableError, match="rows 1 and 4 for query 'q1' and expert 'a'"):
+    with pytest.raises(TableError, match="rows 1 and 4 are both for query 'q1' and expert 'a'"):
         CostTable.from_data({name: [*values, values[1]] for name, values in LONG.items()})
 
 

@@ -24,7 +24,7 @@ from mildroute.costs.stream import batches
 from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
-from tests.costs import reference
+from tests.costs import slow_reader
 from tests.costs.slow_reader import Columns, RefusedError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -247,7 +247,7 @@ def expected(columns: Columns, missing: str, form: Any) -> dict[str, dict[str, f
             for name, values in columns.items()
         }
     try:
-        return reference.read(columns, missing=missing, parse=form is as_csv)
+        return slow_reader.read(columns, missing=missing, parse=form is as_csv)
     except RefusedError:
         return None
 
