@@ -184,7 +184,7 @@ def test_an_artifact_may_not_choose_a_folder_to_write_to(tmp_path: Path) -> None
         document["router"]["attributes"]["encoder_"]["params"]["cache"] = str(
             tmp_path / "elsewhere"
         )
-    with pytest.raises(ArtifactError, match="'cache' of SentenceEncoder belongs to the machine"):
+    with pytest.raises(ArtifactError, match="'cache' of SentenceEncoder belongs to one machine"):
         load_router(folder)
 
 

@@ -324,8 +324,8 @@ def test_rows_that_were_learned_from_are_noticed(
     assert not any("learned from" in warning for warning in found.warnings)
     warnings = evaluate(fitted.router, TRAIN.take(range(60))).warnings
     assert (
-        "the router has learned from the inputs of 60 of 60 rows: figures on them are too good"
-        in warnings
+        "the router has learned from the inputs of 60 of 60 rows: figures on them are too"
+        " optimistic" in warnings
     )
 
 

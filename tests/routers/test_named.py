@@ -28,7 +28,7 @@ class Bare:
 class Needy:
     def __init__(self, costs): self.costs = costs
     def get_params(self, deep=True): return {"costs": self.costs}
-    fit = predict = predict_proba = rank = posterior_unchecked = None
+    fit = fit_rows = predict = predict_proba = rank = posterior_unchecked = None
 
 constant = 3
 """
@@ -89,7 +89,7 @@ def test_plug_ins_that_cannot_serve_say_why() -> None:
     assert "bare" in router_names()
     assert "gone" not in router_names()
     with pytest.raises(
-        ArgumentError, match="Bare has no fit, predict_proba, rank, posterior_unchecked"
+        ArgumentError, match="Bare has no fit, fit_rows, predict_proba, rank, posterior_unchecked"
     ):
         get_router("bare")
     with pytest.raises(ArgumentError, match="must be made without arguments"):

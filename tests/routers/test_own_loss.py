@@ -34,8 +34,8 @@ def expected_cost(scores: Any, costs: Any) -> Any:
 def test_our_losses_by_name_give_the_routers_that_have_them_built_in(
     name: str, reference: Any
 ) -> None:
-    ours = CustomLossRouter(name, random_state=0).fit(X, COSTS, WEIGHTS)
-    theirs = reference(random_state=0).fit(X, COSTS, WEIGHTS)
+    ours = CustomLossRouter(name, random_state=0).fit(X, COSTS, sample_weight=WEIGHTS)
+    theirs = reference(random_state=0).fit(X, COSTS, sample_weight=WEIGHTS)
     assert ours.alpha_ == theirs.alpha_
     np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-4)
 

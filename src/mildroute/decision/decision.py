@@ -55,6 +55,11 @@ class Decision:
         first_choice: The router's choice before conversations, circuits and exploration; empty if
             it has none.
         decision_id: Id of the decision, to which feedback refers.
+
+    Example:
+        >>> decision = Decision(("small", "large"), "router", propensities={"small": 1.0})
+        >>> decision.expert, decision.propensity
+        ('small', 1.0)
     """
 
     order: tuple[str, ...]

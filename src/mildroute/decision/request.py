@@ -36,6 +36,10 @@ class DecisionRequest:
         answers: Which part of the answers a cascade can read. With ``"none"``, a cascade decides by
             the input alone.
         without_logprobs: Experts that return no log-probabilities of their answers.
+
+    Example:
+        >>> DecisionRequest("What is 2 + 2?", request_id="req-17").coin_key
+        'req-17'
     """
 
     text: str
@@ -68,6 +72,10 @@ class ExpertStatus:
         context: Maximum tokens of a request and its answer together; ``None`` if unknown.
         capabilities: What it supports; ``None`` means everything.
         unserved_paths: APIs that it lacks.
+
+    Example:
+        >>> ExpertStatus(context=8192, capabilities=frozenset({"tools"})).is_available
+        True
     """
 
     is_available: bool = True

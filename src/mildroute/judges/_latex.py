@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["BOX", "unfold_latex"]
-
 # The mark before a text that its writer set apart as the answer.
 BOX = "\ue000"
 

@@ -51,6 +51,10 @@ class LearnOptions:
         min_rows: Number of scored decisions that the first candidate is fitted on.
         min_propensity: Decisions that had a smaller probability to show what one of the routers
             would do do not count. Smaller values count more decisions, each for less.
+
+    Example:
+        >>> LearnOptions(min_rows=500).alpha
+        0.05
     """
 
     tables: tuple[str, ...] = ()
@@ -84,6 +88,10 @@ class LearningResult:
         alpha: Error probability of this candidate's verdict, over all runs.
         comparison: The evidence of later decisions; ``None`` without a candidate.
         judged: Number of later decisions, scored or not.
+
+    Example:
+        >>> LearningResult("keep", "too few scored decisions").candidate is None
+        True
     """
 
     action: Literal["promote", "keep"]

@@ -53,6 +53,7 @@ def reward_mass(rewards: Tensor, weights: Tensor | None = None) -> Tensor:
         Expected counts, shape (p,); they sum to the number of rows with a reward.
 
     Example:
+        >>> from mildroute.losses import gap_rewards, sum_rewards
         >>> costs = torch.tensor([[0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
         >>> reward_mass(sum_rewards(costs))
         tensor([1.2500, 1.0000, 0.7500])
