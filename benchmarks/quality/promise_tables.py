@@ -236,7 +236,6 @@ KINDS: dict[str, Callable[..., Copies]] = {
     "conversations": _in_conversations,
     "no repeats": _plain,
 }
-# Kinds whose copies are judged by a judge that errs.
 # Kinds whose training scores come from a judge that errs; test scores do not.
 NOISY = {"an id in the text", "conversations"}
 
