@@ -507,7 +507,7 @@ def test_a_model_without_a_provider_is_refused_with_the_way_out() -> None:
 def test_settings_that_are_not_of_the_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "experts.yaml"
     for line, rule in (
-        ("params: {api_key: {env: KEY}}", "give api_key_env next to params"),
+        ("params: {api_key: {env: KEY}}", "put api_key_env next to params"),
         ("params: {num_retries: 3}", "leave it out"),
         ("query: {a: b}", "experts.a.query is not a setting"),
     ):
