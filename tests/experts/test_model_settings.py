@@ -32,7 +32,7 @@ URL = "https://api.example.com/v1"
         ("https://host/v1#hunter2", "no user"),
         ("https://ho st/v1", "without spaces"),
         ("https://host/v1\n", "without spaces"),
-        (7, "text"),
+        (7, "string"),
     ],
 )
 def test_an_address_must_be_http_and_hold_no_key(url: Any, said: str) -> None:
