@@ -507,7 +507,7 @@ def _target(target: Any, *, quality: float | None, budget: float | None) -> Targ
         raise ArgumentError(f"one target at most, got {', '.join(names)}; leave all but one out.")
     if isinstance(target, int | float) and not isinstance(target, bool):
         raise ArgumentError(
-            f"target must be a Target or none, got {target!r}; a share of the score to keep is"
+            f"target must be a Target or None, got {target!r}; a share of the score to keep is"
             f" quality={target!r}, and dollars per 1,000 queries are budget={target!r}."
         )
     if quality is not None:

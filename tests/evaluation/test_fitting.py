@@ -345,7 +345,7 @@ def test_one_fit_checks_and_hashes_the_costs_once(
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"seed": True}, "seed must be a whole number"),
         ({"seed": "x"}, "seed must be a whole number"),
-        ({"target": 5}, "target must be a Target or none, got 5; .*quality=5.*budget=5"),
+        ({"target": 5}, "target must be a Target or None, got 5; .*quality=5.*budget=5"),
         ({"thorough": "x"}, "thorough must be True, False or 'auto', got 'x'"),
         ({"n_jobs": "x"}, "n_jobs must be a number of processes, got 'x'"),
         ({"progress": 5}, "progress must be a function or none, got 5"),

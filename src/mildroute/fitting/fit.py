@@ -278,7 +278,7 @@ def _check_arguments(
             "target",
             target,
             target is None or isinstance(target, Target),
-            "a Target or none",
+            "a Target or None",
             "for example Target('quality', 0.95)",
         ),
         ("thorough", thorough, thorough in (True, False, "auto"), "True, False or 'auto'", ""),
