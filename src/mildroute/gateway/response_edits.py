@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from mildroute.experts.events import Event, event_bytes
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.response_ids import encode_response_id
 from mildroute.gateway.upstream.base import UpstreamResponse
-from mildroute.gateway.upstream.events import Event, event_bytes
 
 __all__ = ["ResponseEdits"]
 

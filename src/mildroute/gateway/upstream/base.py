@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from mildroute.experts.events import (
+    Event,
+    EventSplitter,
+    EventTooLargeError,
+    StreamState,
+    parse_event,
+)
 from mildroute.experts.secrets import SecretSet
+from mildroute.experts.usage import TokenUsage, tokens_of_usage, usage_of_document
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.request import Header, forward_response_headers
 from mildroute.gateway.observability.tracing import CallTarget
@@ -21,8 +29,6 @@ from mildroute.gateway.upstream.errors import (
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from mildroute.gateway.upstream.events import Event, EventSplitter, StreamState, parse_event
-from mildroute.gateway.upstream.usage import TokenUsage, tokens_of_usage, usage_of_document
 
 __all__ = [
     "CallSlots",
@@ -329,7 +335,11 @@ class UpstreamResponse:
             return
         self.size += len(chunk)
         self._has_come = not chunk
-        for raw in self._splitter.feed(chunk) if chunk else self._splitter.flush():
+        try:
+            events = self._splitter.feed(chunk) if chunk else self._splitter.flush()
+        except EventTooLargeError:
+            raise ResponseTooLarge from None
+        for raw in events:
             event = parse_event(_scrubbed(raw, self._secrets) if b"error" in raw else raw)
             self._state.see(event)
             self.pending.append(event)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Protocol
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.experts.usage import TokenUsage
 from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.upstream.usage import TokenUsage
 
 __all__ = ["Charge", "PricedExpert", "charge_of_call"]
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from mildroute.experts.events import Event
 from mildroute.experts.retry import retry_after
 from mildroute.gateway.config import FailoverConfig
 from mildroute.gateway.http.body import ParsedRequest
@@ -27,7 +28,6 @@ from mildroute.gateway.upstream.errors import (
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from mildroute.gateway.upstream.events import Event
 from mildroute.gateway.upstream.pool import ExpertPool, UpstreamExpert
 
 __all__ = [

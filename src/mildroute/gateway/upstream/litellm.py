@@ -10,6 +10,7 @@ from typing import Any
 
 from mildroute.experts.base import HTTPResult
 from mildroute.experts.config import ExpertSpec
+from mildroute.experts.events import event_bytes
 from mildroute.experts.litellm import UNSUPPORTED, LiteLLMModel
 from mildroute.experts.secrets import LogGuard
 from mildroute.gateway.http.request import Header
@@ -20,7 +21,6 @@ from mildroute.gateway.upstream.errors import (
     UnsupportedRequest,
     UpstreamTimeout,
 )
-from mildroute.gateway.upstream.events import event_bytes
 
 __all__ = ["LiteLLMUpstream"]
 

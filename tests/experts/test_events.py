@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mildroute.experts.events import (
+    Event,
+    EventSplitter,
+    EventTooLargeError,
+    StreamState,
+    parse_event,
+)
+from mildroute.experts.usage import TokenUsage, tokens_of_usage, usage_of_document
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.response_edits import ResponseEdits
-from mildroute.gateway.upstream.errors import ResponseTooLarge
-from mildroute.gateway.upstream.events import Event, EventSplitter, StreamState, parse_event
-from mildroute.gateway.upstream.usage import TokenUsage, tokens_of_usage, usage_of_document
 
 CHAT = {
     "prompt_tokens": 9,
@@ -274,7 +279,7 @@ def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
 def test_an_event_that_does_not_end_is_refused() -> None:
     splitter = EventSplitter()
     splitter.feed(b"data: " + b"x" * (15 << 20))
-    with pytest.raises(ResponseTooLarge):
+    with pytest.raises(EventTooLargeError):
         splitter.feed(b"x" * (2 << 20))
 
 

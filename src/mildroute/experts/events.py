@@ -8,11 +8,18 @@ from typing import Any, NamedTuple
 import orjson
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.exceptions import MildrouteError
 from mildroute.experts.anthropic import message_tokens
-from mildroute.gateway.upstream.errors import ResponseTooLarge
-from mildroute.gateway.upstream.usage import TokenUsage, tokens_of_usage, usage_of_event
+from mildroute.experts.usage import TokenUsage, tokens_of_usage, usage_of_event
 
-__all__ = ["Event", "EventSplitter", "StreamState", "event_bytes", "parse_event"]
+__all__ = [
+    "Event",
+    "EventSplitter",
+    "EventTooLargeError",
+    "StreamState",
+    "event_bytes",
+    "parse_event",
+]
 
 # Bytes of one event: the last one of a response repeats all of it, images included.
 _MAX_EVENT = 16 << 20
@@ -24,6 +31,13 @@ _TEXTS = frozenset(
     | {"thinking", "partial_json"}
 )
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "message_stop")
+
+
+class EventTooLargeError(MildrouteError):
+    """An event of a stream does not end."""
+
+    def __init__(self) -> None:
+        super().__init__(f"an event must have at most {_MAX_EVENT:,} bytes.")
 
 
 class Event(NamedTuple):
@@ -96,7 +110,11 @@ class EventSplitter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that are complete now, each with its blank line."""
+        """Return the events that are complete now, each with its blank line.
+
+        Raises:
+            EventTooLargeError: The current event has more than 16 MiB.
+        """
         data = self._rest + chunk
         start = max(0, len(self._rest) - 3)
         events = []
@@ -106,7 +124,7 @@ class EventSplitter:
             at = border.end()
         self._rest = data[at:]
         if len(self._rest) > _MAX_EVENT:
-            raise ResponseTooLarge
+            raise EventTooLargeError
         return events
 
     def flush(self) -> list[bytes]:
