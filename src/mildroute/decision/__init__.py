@@ -9,9 +9,15 @@ from mildroute._optional import lazy_exports
 if TYPE_CHECKING:
     from mildroute.decision.decider import Decider as Decider
     from mildroute.decision.decision import Decision as Decision
+    from mildroute.decision.outcomes import Outcome as Outcome
     from mildroute.decision.request import (
         DecisionRequest as DecisionRequest,
         ExpertStatus as ExpertStatus,
+    )
+    from mildroute.decision.service import (
+        Caller as Caller,
+        DecisionService as DecisionService,
+        ServiceConfig as ServiceConfig,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,7 +1,9 @@
-"""The decision log: one line of JSON for each decision, written when its answer has ended.
+"""The decision log: one line of JSON for each decision.
 
-Lines are in the folder ``decisions`` of the log's folder. No line has the text of a request unless
-that is switched on.
+The gateway writes a line when the answer has ended. A door that calls no expert writes it at once;
+its outcomes follow in a folder of their own and are joined when the log is read. Lines are in the
+folder ``decisions`` of the log's folder. No line has the text of a request unless that is switched
+on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 from mildroute._jsonl import JsonlWriter, log_part, read_rows
 from mildroute.decision.days import start_of_day
+from mildroute.decision.outcomes import join_outcomes, read_outcomes
 from mildroute.decision.settings import DecisionLogConfig
 from mildroute.exceptions import ArgumentError, TableError
 
@@ -185,11 +188,13 @@ def read_decisions(
 ) -> Iterator[dict[str, Any]]:
     """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked.
 
-    Rows that were shipped to a URL may be stored twice; each is read once.
+    Rows that were shipped to a URL may be stored twice; each is read once. A decision whose calls
+    were reported by themselves is joined with their outcomes.
     """
     is_shipped = "://" in str(folder)
-    if is_shipped and columns is not None:
-        columns = list(dict.fromkeys(("decision_id", *columns)))
+    outcomes = read_outcomes(folder)
+    if columns is not None and (is_shipped or outcomes):
+        columns = list(dict.fromkeys(("decision_id", "seconds", *columns)))
     seen: set[str] = set()
     for row in read_rows(log_part(folder, DECISIONS), columns, since=since):
         check_decision(row, columns)
@@ -197,7 +202,8 @@ def read_decisions(
             if row["decision_id"] in seen:
                 continue
             seen.add(row["decision_id"])
-        yield row
+        calls = outcomes.get(row["decision_id"]) if outcomes else None
+        yield row if calls is None else join_outcomes(row, calls)
 
 
 def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) -> dict[str, Any]:
