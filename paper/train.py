@@ -169,7 +169,7 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
 
 
 def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
-    from mildroute._optional import own_randomness
+    from mildroute.deep._packages import own_randomness
 
     with own_randomness(training.seed):
         classifier = classifier_of(training.network, material.costs.shape[1])
@@ -199,7 +199,7 @@ def _read(
 
 def _digest(training: Training, material: TrainingData) -> str:
     """Hash all that the scores depend on, versions included."""
-    from mildroute._optional import need
+    from mildroute.deep._packages import need
 
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
     recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())

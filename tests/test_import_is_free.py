@@ -4,14 +4,23 @@ nothing.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mildroute.exceptions import install_command
 
+SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
+LAZY_PACKAGES = [
+    path
+    for path in sorted(SOURCE.rglob("__init__.py"))
+    if "lazy_exports" in path.read_text(encoding="utf-8")
+]
 HEAVY = [
     "httpx",
     "litellm",
@@ -79,3 +88,23 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         mildroute.nonsense  # noqa: B018
+
+
+def exports_for_type_checkers(package: Path) -> set[str]:
+    """Return the names that a package imports below ``if TYPE_CHECKING:``."""
+    tree = ast.parse(package.read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    return {
+        alias.asname or alias.name
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("path", LAZY_PACKAGES, ids=lambda path: path.parent.name)
+def test_type_checkers_and_users_see_the_same_names(path: Path) -> None:
+    name = ".".join(path.parent.relative_to(SOURCE.parent).parts)
+    package = importlib.import_module(name)
+    assert set(package.__all__) - {"__version__"} == exports_for_type_checkers(path)

@@ -12,7 +12,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
 LAYERS = [
     "exceptions",
+    "_lazy",
     "_optional",
+    "_plugins",
     "_files",
     "_fingerprint",
     "_jsonl",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute._api import (
@@ -57,7 +57,19 @@ _PACKAGES = frozenset(
         "routers",
     }
 )
-__all__, _get, __dir__ = lazy_exports(__name__)
+__all__, _get, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute._api": ("FitResult", "Route", "compare", "describe", "evaluate", "fit"),
+        "mildroute.collection.job": ("CollectionJob", "collect"),
+        "mildroute.costs.table": ("CostTable",),
+        "mildroute.fitting.text_router": ("TextRouter",),
+        "mildroute.persistence.artifact": ("load_router", "save_router"),
+        "mildroute.routers.frontier.router": ("FrontierRouter",),
+        "mildroute.routers.frontier.target": ("Target",),
+        "mildroute.routers.mild": ("MildRouter",),
+    },
+)
 __all__ += ["__version__"]
 
 

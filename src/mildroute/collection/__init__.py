@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.collection.estimate import CollectionEstimate as CollectionEstimate
@@ -18,4 +18,18 @@ if TYPE_CHECKING:
     from mildroute.collection.progress import ExpertProgress as ExpertProgress
     from mildroute.collection.queries import QueryFile as QueryFile, open_queries as open_queries
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.collection.estimate": ("CollectionEstimate",),
+        "mildroute.collection.job": (
+            "CollectionInterrupted",
+            "CollectionJob",
+            "CollectionPlan",
+            "CollectionResult",
+            "collect",
+        ),
+        "mildroute.collection.progress": ("ExpertProgress",),
+        "mildroute.collection.queries": ("QueryFile", "open_queries"),
+    },
+)

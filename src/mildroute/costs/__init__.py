@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.costs.prices import Price as Price, PriceList as PriceList
@@ -15,4 +15,12 @@ if TYPE_CHECKING:
     from mildroute.costs.summary import TableSummary as TableSummary, describe as describe
     from mildroute.costs.table import CostTable as CostTable
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.costs.prices": ("Price", "PriceList"),
+        "mildroute.costs.stream": ("batches",),
+        "mildroute.costs.summary": ("TableSummary", "describe"),
+        "mildroute.costs.table": ("CostTable",),
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.decision.decider import Decider as Decider
@@ -20,4 +20,11 @@ if TYPE_CHECKING:
         ServiceConfig as ServiceConfig,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.decision.decider": ("Decider",),
+        "mildroute.decision.decision": ("Decision",),
+        "mildroute.decision.request": ("DecisionRequest", "ExpertStatus"),
+    },
+)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mildroute._optional import lazy_exports, need
+from mildroute._lazy import lazy_exports
+from mildroute.deep._packages import need
 
 if TYPE_CHECKING:
     from mildroute.deep.config import (
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from mildroute.deep.trainer import DeferralTrainer as DeferralTrainer
 
 _WITH_TORCH = ("DeferralTrainer", "resnet18_32")
-__all__, _get, __dir__ = lazy_exports(__name__)
+__all__, _get, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.deep.config": ("DeferralConfig", "config_of", "write_config"),
+        "mildroute.deep.models": ("resnet18_32",),
+        "mildroute.deep.router": ("DeepRouter",),
+        "mildroute.deep.trainer": ("DeferralTrainer",),
+    },
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mildroute._optional import need, quiet
+from mildroute.deep._packages import need, quiet
 from mildroute.deep.trainer import ImageReader, Reader, TextReader
 from mildroute.encoders.onnx_export import find_model, most_tokens, preparation_of
 from mildroute.exceptions import ArgumentError

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute._optional import need, own_randomness
+from mildroute.deep._packages import need, own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.selection import (
     REWARDS,

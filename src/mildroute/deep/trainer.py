@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mildroute._optional import need
+from mildroute.deep._packages import need
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.encoders.onnx_export import export_module, prepared
 from mildroute.exceptions import ArgumentError, ShapeError

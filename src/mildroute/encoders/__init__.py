@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.encoders.answers import (
@@ -22,4 +22,19 @@ if TYPE_CHECKING:
         UnionEncoder as UnionEncoder,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.encoders.answers": ("AnswerFeatures", "see_answers"),
+        "mildroute.encoders.base": ("Encoder",),
+        "mildroute.encoders.image": ("ImageEncoder",),
+        "mildroute.encoders.sentence": ("SentenceEncoder",),
+        "mildroute.encoders.text": (
+            "HashingEncoder",
+            "NumberEncoder",
+            "ReducedEncoder",
+            "TfidfEncoder",
+            "UnionEncoder",
+        ),
+    },
+)

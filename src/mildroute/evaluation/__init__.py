@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.evaluation.comparison import (
@@ -96,4 +96,72 @@ if TYPE_CHECKING:
         worst_recall as worst_recall,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.evaluation.comparison": (
+            "Comparison",
+            "ComparisonRow",
+            "compare",
+            "default_routers",
+        ),
+        "mildroute.evaluation.cost_quality": (
+            "Point",
+            "aiq",
+            "convex_hull",
+            "interpolate",
+            "oracle_point",
+            "random_mixture",
+            "single_points",
+        ),
+        "mildroute.evaluation.cost_savings": ("Savings", "savings"),
+        "mildroute.evaluation.expert_changes": ("Change", "find_change"),
+        "mildroute.evaluation.expert_usage": (
+            "effective_experts",
+            "expert_shares",
+            "oracle_shares",
+        ),
+        "mildroute.evaluation.frontier": ("Frontier", "measure_frontier"),
+        "mildroute.evaluation.intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
+        "mildroute.evaluation.logged_data": ("LoggedDecisions", "read_logged_decisions"),
+        "mildroute.evaluation.metrics": (
+            "best_single",
+            "chosen_costs",
+            "deferral_loss",
+            "dollars_per_1000",
+            "gap_closed",
+            "mean_score",
+            "oracle",
+            "regret",
+        ),
+        "mildroute.evaluation.off_policy": (
+            "Estimate",
+            "estimate_cost_difference",
+            "estimate_expert_costs",
+            "estimate_policy_cost",
+        ),
+        "mildroute.evaluation.outcome_forecasts": ("fit_outcome_model",),
+        "mildroute.evaluation.pair_curve": ("PairCurve", "pgr_curve"),
+        "mildroute.evaluation.policy_evaluation": ("Evaluation", "evaluate_choices"),
+        "mildroute.evaluation.posterior_calibration": (
+            "brier_score",
+            "calibration_error",
+            "reliability",
+        ),
+        "mildroute.evaluation.report": ("report_html",),
+        "mildroute.evaluation.resampling": ("BootstrapSamples", "Interval", "bootstrap_means"),
+        "mildroute.evaluation.router_evaluation": ("RouterEvaluation", "evaluate"),
+        "mildroute.evaluation.sequential": (
+            "SequentialComparison",
+            "compare_sequentially",
+            "explored_gain",
+            "share_of_alpha",
+        ),
+        "mildroute.evaluation.specialist_recall": (
+            "exactly_one_right_recall",
+            "expert_recall",
+            "winners",
+            "worst_recall",
+        ),
+    },
+)

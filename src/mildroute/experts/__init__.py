@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.experts.annotators import AnnotatorExpert as AnnotatorExpert
@@ -32,4 +32,18 @@ if TYPE_CHECKING:
         Timeouts as Timeouts,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.experts.annotators": ("AnnotatorExpert",),
+        "mildroute.experts.base": ("Answer", "CostEstimate", "Expert", "Query"),
+        "mildroute.experts.classifier": ("ClassifierExpert",),
+        "mildroute.experts.config": ("ExpertFile", "ExpertSpec", "build_expert", "read_experts"),
+        "mildroute.experts.openai": ("OpenAIExpert",),
+        "mildroute.experts.prompts": ("PromptTemplate",),
+        "mildroute.experts.replay": ("ReplayExpert",),
+        "mildroute.experts.retry": ("Backoff",),
+        "mildroute.experts.secrets": ("Secret",),
+        "mildroute.experts.settings": ("CallSettings", "ModelSettings", "Timeouts"),
+    },
+)

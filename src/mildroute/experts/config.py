@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mildroute._checks import nearest
-from mildroute._optional import load_plugin
+from mildroute._plugins import load_plugin
 from mildroute._yaml import YamlDocument, read_document
 from mildroute.configuration import check_document
 from mildroute.costs.prices import Price, PriceList

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from mildroute._checks import nearest
-from mildroute._optional import needs_extra, plugin_names
+from mildroute._optional import needs_extra
+from mildroute._plugins import plugin_names
 from mildroute._short_form import ShortForm
 from mildroute.configuration import MODEL
 from mildroute.costs.prices import Price

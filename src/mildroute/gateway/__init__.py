@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.decision.export import costs_from_log as costs_from_log
@@ -16,4 +16,12 @@ if TYPE_CHECKING:
     from mildroute.gateway.config import GatewayConfig as GatewayConfig
     from mildroute.gateway.factory import load_gateway as load_gateway
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.decision.export": ("costs_from_log",),
+        "mildroute.gateway.app": ("Gateway", "GatewayServices", "create_app"),
+        "mildroute.gateway.config": ("GatewayConfig",),
+        "mildroute.gateway.factory": ("load_gateway",),
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.judges.base import Judge as Judge, Verdict as Verdict
@@ -19,4 +19,19 @@ if TYPE_CHECKING:
     from mildroute.judges.rubric import RubricJudge as RubricJudge
     from mildroute.judges.unit_tests import UnitTestJudge as UnitTestJudge
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.judges.base": ("Judge", "Verdict"),
+        "mildroute.judges.exact_match": ("ExactMatchJudge",),
+        "mildroute.judges.json_field": ("JsonFieldJudge",),
+        "mildroute.judges.label": ("LabelJudge",),
+        "mildroute.judges.multiple_choice": ("MultipleChoiceJudge",),
+        "mildroute.judges.numeric": ("NumericJudge",),
+        "mildroute.judges.pairwise": ("PairwiseJudge",),
+        "mildroute.judges.regex_match": ("RegexJudge",),
+        "mildroute.judges.registry": ("get_judge", "judge_names"),
+        "mildroute.judges.rubric": ("RubricJudge",),
+        "mildroute.judges.unit_tests": ("UnitTestJudge",),
+    },
+)

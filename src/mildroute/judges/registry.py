@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mildroute._optional import load_plugin, plugin_names
+from mildroute._plugins import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Expert
 from mildroute.experts.config import ExpertSpec, build_expert

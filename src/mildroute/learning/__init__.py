@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.learning.learn import (
@@ -13,4 +13,9 @@ if TYPE_CHECKING:
         learn as learn,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.learning.learn": ("LearningResult", "LearnOptions", "learn"),
+    },
+)

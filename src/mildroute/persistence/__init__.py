@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.persistence.artifact import (
@@ -13,4 +13,9 @@ if TYPE_CHECKING:
         save_router as save_router,
     )
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.persistence.artifact": ("load_router", "read_manifest", "save_router"),
+    },
+)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mildroute._optional import load_plugin, plugin_names
+from mildroute._plugins import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.features import TopicFeatures

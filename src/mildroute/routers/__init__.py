@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_exports
+from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mildroute.routers.base import RouterMixin as RouterMixin
@@ -52,4 +52,37 @@ if TYPE_CHECKING:
     )
     from mildroute.routers.training_rows import TrainingRows as TrainingRows
 
-__all__, __getattr__, __dir__ = lazy_exports(__name__)
+__all__, __getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "mildroute.routers.base": ("RouterMixin",),
+        "mildroute.routers.baselines": (
+            "BestSingleRouter",
+            "CheapestRouter",
+            "MostExpensiveRouter",
+            "OracleRouter",
+            "RandomRouter",
+        ),
+        "mildroute.routers.cascade.features": ("SeenAnswers",),
+        "mildroute.routers.cascade.router": ("CascadePath", "CascadeRouter"),
+        "mildroute.routers.cost_sensitive": ("CostSensitiveClassifier",),
+        "mildroute.routers.features": ("TopicFeatures",),
+        "mildroute.routers.frontier.operating_point": ("OperatingPoint",),
+        "mildroute.routers.frontier.router": ("FrontierRouter",),
+        "mildroute.routers.frontier.target": ("Target",),
+        "mildroute.routers.knn": ("KNNRouter",),
+        "mildroute.routers.matrix_factorization": ("MatrixFactorizationRouter",),
+        "mildroute.routers.mild": ("MildRouter",),
+        "mildroute.routers.online": ("KnownExperts", "OnlineRouter", "impute_costs"),
+        "mildroute.routers.regression": ("MLPRegressionRouter", "RegressionRouter"),
+        "mildroute.routers.surrogate": (
+            "CrossEntropyRouter",
+            "CustomLossRouter",
+            "LDAMRouter",
+            "PaperMILDRouter",
+            "TDEFRouter",
+            "WeightedCrossEntropyRouter",
+        ),
+        "mildroute.routers.training_rows": ("TrainingRows",),
+    },
+)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator
 
-from mildroute._optional import load_plugin, load_torch, plugin_names
+from mildroute._optional import load_torch
+from mildroute._plugins import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
 from mildroute.routers._decision import (
