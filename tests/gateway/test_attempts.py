@@ -17,7 +17,7 @@ import pytest
 
 from mildroute.gateway.config import CircuitBreakerConfig, FailoverConfig, GatewayConfig
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
-from mildroute.gateway.limits import LocalLimits
+from mildroute.gateway.limits.local import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.circuit_breaker import RetryBudget
 from mildroute.gateway.upstream.failover import AttemptFailure, error_from_failures

@@ -22,7 +22,7 @@ from mildroute.fitting.targets import without_looks
 from mildroute.fitting.text_router import TextRouter
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
-from mildroute.gateway.limits import LocalLimits
+from mildroute.gateway.limits.local import LocalLimits
 from mildroute.persistence.artifact import load_router, save_router
 from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from tests.experts.hostile_server import (

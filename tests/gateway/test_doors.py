@@ -19,7 +19,7 @@ from mildroute.gateway.config import (
 )
 from mildroute.gateway.key_changes import add_client
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
-from mildroute.gateway.limits import LocalLimits
+from mildroute.gateway.limits.local import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.failover import Failover
 from tests.experts.hostile_server import HostileServer, says

@@ -15,7 +15,7 @@ import pytest
 
 from mildroute.gateway.config import FailoverConfig, GatewayConfig, RequestLimits
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
-from mildroute.gateway.limits import LocalLimits
+from mildroute.gateway.limits.local import LocalLimits
 from tests.experts.hostile_server import (
     Behavior,
     Call,

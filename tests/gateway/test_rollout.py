@@ -18,7 +18,7 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.gateway.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.gateway.key_changes import add_client
 from mildroute.gateway.keys import KeyStore
-from mildroute.gateway.limits import LocalLimits
+from mildroute.gateway.limits.local import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.persistence import save_router
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from mildroute._jsonl import log_files, read_file
 from mildroute.cli.app import app
+from mildroute.decision.days import DAY
 from mildroute.decision.export import LoggedCostTable, costs_from_log
 from mildroute.decision.feedback import FeedbackLog, SampleLog, read_samples
 from mildroute.decision.log import DecisionLog
@@ -37,7 +38,6 @@ from mildroute.gateway.config import (
     GatewayConfig,
     SamplingConfig,
 )
-from mildroute.gateway.limits import DAY
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.sampling import FileBudget, load_sampler
 from mildroute.gateway.upstream.base import CallSlots

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mildroute.decision.days import DAY
 from mildroute.decision.log import DecisionLog, dollars_of_today
 from mildroute.exceptions import TableError
 from mildroute.gateway.config import DecisionLogConfig
-from mildroute.gateway.limits import DAY
 from tests.support.records import record
 
 TODAY = 20_000 * DAY

@@ -24,7 +24,7 @@ from mildroute.exceptions import ArgumentError
 if TYPE_CHECKING:
     from mildroute.gateway.app import Gateway, GatewayServices
     from mildroute.gateway.config import GatewayConfig
-    from mildroute.gateway.limits import RedisLimits
+    from mildroute.gateway.limits.redis import RedisLimits
 
 __all__ = ["serve_router"]
 
@@ -162,7 +162,7 @@ def _check_files(
     """
     from mildroute.gateway.app import create_app
     from mildroute.gateway.factory import load_gateway
-    from mildroute.gateway.limits import RedisLimits
+    from mildroute.gateway.limits.redis import RedisLimits
 
     _check_log(settings.log.folder)
     with tempfile.TemporaryDirectory() as scratch:

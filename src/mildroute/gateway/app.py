@@ -39,7 +39,8 @@ from mildroute.gateway.http.request import (
     check_local,
 )
 from mildroute.gateway.keys import KeyStore
-from mildroute.gateway.limits import Limits, LocalLimits
+from mildroute.gateway.limits.base import Limits
+from mildroute.gateway.limits.local import LocalLimits
 from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing

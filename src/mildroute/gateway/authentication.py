@@ -9,7 +9,8 @@ from mildroute.experts.secrets import Secret
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import InFlightLimiter, Request, check_site
 from mildroute.gateway.keys import APIClient, KeyStore
-from mildroute.gateway.limits import LimitExceeded, Limits, Reservation
+from mildroute.gateway.limits.base import Limits, Reservation
+from mildroute.gateway.limits.refusals import LimitExceeded
 
 __all__ = ["AdminAuth", "Authenticator", "check_model"]
 

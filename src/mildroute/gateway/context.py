@@ -20,7 +20,7 @@ from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import CLIENT_CLOSED_REQUEST
 from mildroute.gateway.http.request import Header, Request
 from mildroute.gateway.keys import APIClient
-from mildroute.gateway.limits import Reservation
+from mildroute.gateway.limits.base import Reservation
 from mildroute.gateway.observability.logs import LogThrottle, log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import RequestSpan, Tracing

@@ -17,7 +17,9 @@ from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.gateway.app import GatewayServices
 from mildroute.gateway.config import GatewayConfig, target_from_setting
 from mildroute.gateway.keys import KeyStore
-from mildroute.gateway.limits import Limits, LocalLimits, RedisLimits
+from mildroute.gateway.limits.base import Limits
+from mildroute.gateway.limits.local import LocalLimits
+from mildroute.gateway.limits.redis import RedisLimits
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing, otlp_provider

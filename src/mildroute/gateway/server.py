@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mildroute.exceptions import MissingExtraError
 from mildroute.gateway.app import Gateway, GatewayServices, create_app
 from mildroute.gateway.config import GatewayConfig
-from mildroute.gateway.limits import RedisLimits
+from mildroute.gateway.limits.redis import RedisLimits
 from mildroute.gateway.observability.logs import LogThrottle
 from mildroute.gateway.observability.metrics import WORKERS_FOLDER
 

@@ -1,8 +1,4 @@
-"""Limits of client keys: requests a minute and dollars a day, in memory or shared through Redis.
-
-A request reserves its maximum cost before an expert is called, and settles its actual cost when it
-ends. ``docs/proposals/limits.md`` explains this design.
-"""
+"""Limits that several gateways share through Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -14,35 +10,32 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from mildroute.decision.days import DAY, ROUNDING, start_of_day
+from mildroute.decision.days import DAY, ROUNDING
 from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.gateway.config import StoreConfig
 from mildroute.gateway.keys import APIClient
+from mildroute.gateway.limits.base import Reservation, burst_of, countable, requests_per_second
+from mildroute.gateway.limits.refusals import (
+    LimitExceeded,
+    too_expensive,
+    too_fast,
+    too_many_inputs,
+    unavailable,
+)
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import Connection
 
-__all__ = [
-    "LimitExceeded",
-    "Limits",
-    "LocalLimits",
-    "RedisLimits",
-    "Reservation",
-]
-
+__all__ = ["RedisLimits"]
 
 _LOG = logging.getLogger(__name__)
-# Seconds in a minute.
-_MINUTE = 60.0
-# A key may use the requests of this many seconds in one burst.
-_BURST_SECONDS = 10.0
-# Tolerance for clock rounding: a client that waits for as long as a refusal says is served.
-_GRACE = 1e-6
+_RESERVE = Path(__file__).with_name("reserve.lua").read_text(encoding="utf-8")
+_JOIN = Path(__file__).with_name("join.lua").read_text(encoding="utf-8")
 # Seconds that a request waits for Redis. A burst of requests may keep the event loop busy for a
 # second, which does not mean that Redis is down; only the heartbeat decides that.
 _TIMEOUT = 3.0
@@ -56,82 +49,6 @@ _MAX_CONNECTIONS = 16
 # Number of reports sent concurrently after a loss of data.
 _BATCH = 64
 _REASON_LENGTH = 200
-# A new epoch begins when Redis has lost the old one, or when the server is a different one, which
-# may lack the latest writes.
-_JOIN = """
-local now = tonumber(redis.call('TIME')[1])
-local epoch = redis.call('GET', KEYS[1])
-if not epoch or string.match(epoch, '^%S+') ~= ARGV[1] then
-  epoch = ARGV[1] .. ' ' .. now
-  redis.call('SET', KEYS[1], epoch)
-end
-return {epoch, now - string.match(epoch, '%d+$')}
-"""
-
-
-@dataclass(frozen=True)
-class LimitExceeded:
-    """The reason why a request is refused."""
-
-    status: int
-    message: str
-    code: str
-    seconds: float
-
-    @property
-    def retry_after(self) -> float:
-        """Return the whole seconds to wait, at least one."""
-        return float(max(1, math.ceil(min(self.seconds, DAY))))
-
-
-class Reservation(NamedTuple):
-    """Dollars held for a request until it is settled."""
-
-    id: str
-    client: str
-    dollars: float
-
-
-class Limits(Protocol):
-    """The limits of clients: admits their requests and counts the cost."""
-
-    async def start(self) -> None:
-        """Start; call this once, before the first request."""
-
-    async def close(self) -> None:
-        """Write what has not been written yet, and release connections."""
-
-    def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now, as far as known without I/O."""
-
-    async def reserve(
-        self,
-        client: APIClient,
-        dollars: float = 0.0,
-        *,
-        requests: int = 1,
-        is_bounded: bool = True,
-    ) -> Reservation | LimitExceeded | None:
-        """Admit a request and hold its maximum cost.
-
-        Args:
-            client: The holder of the key.
-            dollars: Maximum cost of the request; 0 if it calls no expert.
-            requests: Number of requests that it counts as.
-            is_bounded: Whether the request sets its own maximum of tokens. If so, its dollars must
-                fit into the remaining budget. Any other request is admitted if any budget remains,
-                because the gateway's settings, not the client, determine its maximum.
-
-        Returns:
-            The reservation, to be settled once; ``None`` if the request is admitted and nothing is
-            held; or the reason for a refusal.
-        """
-
-    def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Replace the dollars held for a request by its actual cost, without waiting."""
-
-    def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
 
 
 @dataclass
@@ -140,12 +57,12 @@ class _Account:
 
     Attributes:
         client: The client and its limits, as of the latest request.
-        day: The UTC day of ``spent``, in days since 1970.
-        spent: Dollars that this process has counted today.
-        open: Dollars of this process's open reservations, by id.
+        day: The UTC day of ``spent``, ``total`` and ``held``, in days since 1970.
+        spent: Dollars that this gateway has counted today.
+        open: Dollars of this gateway's open reservations, by id.
         closed: Ids of settled reservations that Redis may still hold.
-        total: Dollars that all processes have spent today, from the latest reply of Redis.
-        held: Dollars that all processes hold, from the latest reply of Redis.
+        total: Dollars that all gateways have spent today, from the latest reply of Redis.
+        held: Dollars that all gateways hold, from the latest reply of Redis.
         refused_until: When the rate limit of the key admits the next request.
     """
 
@@ -158,182 +75,15 @@ class _Account:
     held: float = 0.0
     refused_until: float = -math.inf
 
-    def turn_to(self, day: int) -> bool:
+    def begin_day(self, day: int) -> bool:
         """Reset the sums if this day is new; return whether it is."""
         is_new = day > self.day
         if is_new:
             self.day = day
             self.spent = 0.0
             self.total = 0.0
+            self.held = sum(self.open.values())
         return is_new
-
-
-def _rate(client: APIClient) -> tuple[float, float]:
-    """Return the requests per second of a key, and the size of a burst."""
-    per_second = (client.requests_per_minute or 0.0) / _MINUTE
-    return per_second, max(1.0, per_second * _BURST_SECONDS)
-
-
-def _too_many_inputs(client: APIClient, requests: int) -> LimitExceeded | None:
-    burst = _rate(client)[1]
-    if client.requests_per_minute is None or requests <= burst:
-        return None
-    message = (
-        f"This key may make {client.requests_per_minute:g} requests a minute, {math.floor(burst):,}"
-        f" of them at once, and each input counts as one, got {requests:,}; send fewer inputs at a"
-        " time."
-    )
-    return LimitExceeded(400, message, "too_many_inputs", 0.0)
-
-
-def _too_fast(client: APIClient, seconds: float) -> LimitExceeded:
-    message = f"This key may make {client.requests_per_minute:g} requests a minute; slow down."
-    return LimitExceeded(429, message, "rate_limit_exceeded", seconds)
-
-
-def _too_expensive(
-    client: APIClient, dollars: float, spent: float, held: float, now: float
-) -> LimitExceeded:
-    limit = client.dollars_per_day or 0.0
-    seconds = start_of_day(now) + DAY - now
-    if limit - spent <= ROUNDING:
-        message = f"This key has spent its ${limit:g} for today; wait until midnight UTC."
-        return LimitExceeded(429, message, "insufficient_quota", seconds)
-    if dollars <= limit - spent + ROUNDING:
-        message = (
-            f"Requests in flight may use up the ${limit:g} that this key may spend today;"
-            f" ${limit - spent - held:.4g} is not reserved. Retry when they have ended."
-        )
-        return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
-    message = (
-        f"This request may cost ${dollars:.4g}, and this key has ${limit - spent:.4g} of ${limit:g}"
-        " left today; allow fewer tokens, or wait until midnight UTC."
-    )
-    return LimitExceeded(429, message, "insufficient_quota", seconds)
-
-
-def _positive(dollars: float) -> float:
-    """Return dollars that can be added up; anything but a positive number counts as 0."""
-    return dollars if 0 < dollars < math.inf else 0.0
-
-
-class LocalLimits:
-    """Limits kept in the memory of one process.
-
-    Memory grows with the number of keys that have limits.
-
-    Args:
-        spent: Dollars that each client had already spent today before the start, by name.
-        clock: Returns monotonic seconds, for rates.
-        now: Returns seconds since 1970, for days.
-    """
-
-    def __init__(
-        self,
-        spent: Mapping[str, float] | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._clock = clock
-        self._now = now
-        self._spent_before = dict(spent or {})
-        self._started = self._today()
-        self._accounts: dict[str, _Account] = {}
-        # The level of each key's token bucket, and when it was last filled.
-        self._buckets: dict[str, tuple[float, float]] = {}
-        self._number = 0
-
-    async def start(self) -> None:
-        """Do nothing; local limits need no preparation."""
-
-    async def close(self) -> None:
-        """Do nothing; local limits are not stored."""
-
-    def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now."""
-        if not client.has_limits:
-            return None
-        account = self._account(client)
-        if client.requests_per_minute is not None and (wait := self._wait(client, 1)) > 0:
-            return _too_fast(client, wait)
-        limit = client.dollars_per_day
-        if limit is not None and limit - account.spent <= ROUNDING:
-            return _too_expensive(client, 0.0, account.spent, 0.0, self._now())
-        return None
-
-    async def reserve(
-        self,
-        client: APIClient,
-        dollars: float = 0.0,
-        *,
-        requests: int = 1,
-        is_bounded: bool = True,
-    ) -> Reservation | LimitExceeded | None:
-        """Admit a request and hold its maximum cost."""
-        if not client.has_limits:
-            return None
-        if (excess := _too_many_inputs(client, requests)) is not None:
-            return excess
-        account = self._account(client)
-        if client.requests_per_minute is not None and (wait := self._wait(client, requests)) > 0:
-            return _too_fast(client, wait)
-        reservation = None
-        if client.dollars_per_day is not None and dollars > 0:
-            held = sum(account.open.values())
-            free = client.dollars_per_day - account.spent - held
-            if free <= ROUNDING or (is_bounded and dollars > free + ROUNDING):
-                return _too_expensive(client, dollars, account.spent, held, self._now())
-            self._number += 1
-            reservation = Reservation(str(self._number), client.name, dollars)
-            account.open[reservation.id] = dollars
-        if client.requests_per_minute is not None:
-            level, at = self._buckets[client.name]
-            self._buckets[client.name] = level - requests, at
-        return reservation
-
-    def settle(self, reservation: Reservation | None, dollars: float) -> None:
-        """Replace the dollars held for a request by its actual cost."""
-        if reservation is None:
-            return
-        account = self._accounts[reservation.client]
-        account.turn_to(self._today())
-        del account.open[reservation.id]
-        account.spent += _positive(dollars)
-
-    def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
-        for account in self._accounts.values():
-            limit = account.client.dollars_per_day
-            if limit is not None:
-                account.turn_to(self._today())
-                yield account.client.name, limit - account.spent, sum(account.open.values())
-
-    def spent(self, client: str) -> float:
-        """Return the dollars that a client has spent today."""
-        account = self._accounts.get(client)
-        return 0.0 if account is None else account.spent
-
-    def _account(self, client: APIClient) -> _Account:
-        account = self._accounts.get(client.name)
-        if account is None:
-            account = _Account(client, self._started, self._spent_before.get(client.name, 0.0))
-            self._accounts[client.name] = account
-        account.client = client
-        account.turn_to(self._today())
-        return account
-
-    def _today(self) -> int:
-        return int(self._now() // DAY)
-
-    def _wait(self, client: APIClient, requests: int) -> float:
-        """Fill the key's bucket; return the seconds until it admits this many requests."""
-        rate, burst = _rate(client)
-        now = self._clock()
-        level, at = self._buckets.get(client.name, (burst, now))
-        level = min(burst, level + max(0.0, now - at) * rate)
-        self._buckets[client.name] = level, now
-        return 0.0 if level + rate * _GRACE >= requests else (requests - level) / rate
 
 
 class RedisLimits:
@@ -392,8 +142,7 @@ class RedisLimits:
         self._redis = connect(_MAX_CONNECTIONS)
         # The heartbeat does not wait behind requests.
         self._pulse = connect(1)
-        source = Path(__file__).with_name("limits.lua").read_text(encoding="utf-8")
-        self._count = self._redis.register_script(source)
+        self._count = self._redis.register_script(_RESERVE)
         self._join_epoch = self._pulse.register_script(_JOIN)
         self._prefix = config.prefix
         self._is_closed_on_failure = on_failure == "closed"
@@ -455,16 +204,15 @@ class RedisLimits:
         if account is None or not client.has_limits:
             return None
         if not self.is_available:
-            return _unavailable() if self._is_closed_on_failure else None
+            return unavailable() if self._is_closed_on_failure else None
         wait = account.refused_until - time.monotonic()
         if wait > 0 and client.requests_per_minute is not None:
-            return _too_fast(client, wait)
+            return too_fast(client, wait)
         limit = client.dollars_per_day
-        now = self._now()
         # The total of all gateways never shrinks within a day.
-        is_today = account.day == int(now // DAY)
+        is_today = account.day == self._today()
         if limit is not None and is_today and limit - account.total <= ROUNDING:
-            return _too_expensive(client, 0.0, account.total, 0.0, now)
+            return too_expensive(client, 0.0, account.total, 0.0, self._now())
         return None
 
     async def reserve(
@@ -478,32 +226,32 @@ class RedisLimits:
         """Admit a request and hold its maximum cost, in one round trip."""
         if not client.has_limits:
             return None
-        if (excess := _too_many_inputs(client, requests)) is not None:
-            return excess
+        burst = burst_of(client)
+        if client.requests_per_minute is not None and requests > burst:
+            return too_many_inputs(client, requests, burst)
         account = self._accounts.setdefault(client.name, _Account(client))
         account.client = client
         self._number += 1
         limit = client.dollars_per_day if dollars > 0 else None
         reservation = Reservation(f"{self._name}.{self._number}", client.name, dollars)
-        per_second, burst = _rate(client)
         request = (
             reservation.id,
             dollars,
             int(is_bounded),
             -1 if limit is None else limit,
             requests,
-            -1 if client.requests_per_minute is None else per_second,
+            -1 if client.requests_per_minute is None else requests_per_second(client),
             burst,
             self._now() + _TIMEOUT,
         )
         verdict, wait = await self._try_reserve(account, reservation, request)
         if verdict == "rate":
             account.refused_until = time.monotonic() + wait
-            return _too_fast(client, wait)
+            return too_fast(client, wait)
         if verdict == "dollars":
-            return _too_expensive(client, dollars, account.total, account.held, self._now())
+            return too_expensive(client, dollars, account.total, account.held, self._now())
         if verdict != "admitted" and self._is_closed_on_failure:
-            return _unavailable()
+            return unavailable()
         if limit is None:
             return None
         account.open[reservation.id] = dollars
@@ -530,9 +278,9 @@ class RedisLimits:
         if reservation is None:
             return
         account = self._accounts[reservation.client]
-        account.turn_to(int(self._now() // DAY))
+        account.begin_day(self._today())
         del account.open[reservation.id]
-        account.spent += _positive(dollars)
+        account.spent += countable(dollars)
         account.closed.add(reservation.id)
         self._report_soon(account)
 
@@ -540,15 +288,25 @@ class RedisLimits:
         """Yield name, remaining dollars of today and held dollars of each client with a budget."""
         for account in self._accounts.values():
             limit = account.client.dollars_per_day
-            if limit is not None:
-                yield account.client.name, limit - account.total, account.held
+            if limit is None:
+                continue
+            if account.begin_day(self._today()) and account.open:
+                # Redis drops open reservations along with the old day.
+                self._report_soon(account)
+            yield account.client.name, limit - account.total, account.held
 
     async def _connected(self, connection: Connection) -> None:
         """Set up a new connection, and detect a change of server."""
         await connection.on_connect()
         await connection.send_command("INFO", "server")
-        found = re.search(r"run_id:(\w+)", str(await connection.read_response()))
-        run = "unknown" if found is None else found[1]
+        reply = str(await connection.read_response())
+        if "redis_mode:cluster" in reply:
+            raise ArgumentError(
+                "store.url must be a single Redis or Valkey server, got a node of a cluster; limits"
+                " need one server, perhaps with a replica."
+            )
+        match = re.search(r"run_id:(\w+)", reply)
+        run = "unknown" if match is None else match[1]
         if run != self._run:
             self._run = run
             self._epoch = ""
@@ -567,13 +325,15 @@ class RedisLimits:
             # Redis has lost its data since the latest heartbeat.
             self.is_available = False
             return verdict, 0.0
-        now, account.total, account.held, wait = map(float, reply[1:])
+        now, total, held, wait = map(float, reply[1:])
         self._ahead = now - time.time()
-        total = account.total
-        if account.turn_to(int(now // DAY)) and account.open:
+        day = int(now // DAY)
+        if account.begin_day(day) and account.open:
             # Redis has dropped open reservations along with the old day.
             self._report_soon(account)
-        account.total = total
+        if account.day == day:
+            account.total = total
+            account.held = held
         account.closed.difference_update(closed)
         return verdict, wait
 
@@ -662,7 +422,6 @@ class RedisLimits:
         """Return the time of the server, in seconds since 1970."""
         return time.time() + self._ahead
 
-
-def _unavailable() -> LimitExceeded:
-    message = "The limits of this key cannot be checked at the moment; try again."
-    return LimitExceeded(503, message, "limits_unavailable", 1.0)
+    def _today(self) -> int:
+        """Return the UTC day of the server, in days since 1970."""
+        return int(self._now() // DAY)

@@ -1,4 +1,4 @@
-"""Limits of keys in one process, and shared by four gateways on a real redis-server.
+"""Limits that four gateways share through a real redis-server.
 
 Several limiters in one process stand for several gateways: they share nothing but the server.
 """
@@ -9,21 +9,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mildroute.decision.days import DAY
 from mildroute.exceptions import ArgumentError
-from mildroute.gateway import limits as module
 from mildroute.gateway.config import StoreConfig
 from mildroute.gateway.keys import APIClient
-from mildroute.gateway.limits import (
-    DAY,
-    LimitExceeded,
-    LocalLimits,
-    RedisLimits,
-    Reservation,
-)
+from mildroute.gateway.limits import redis as module
+from mildroute.gateway.limits.base import Reservation
+from mildroute.gateway.limits.redis import RedisLimits
+from mildroute.gateway.limits.refusals import LimitExceeded
 from tests.support.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -35,14 +33,6 @@ RATED = APIClient("r", requests_per_minute=60)
 
 
 VARIABLE = "STORE_PASSWORD"
-
-
-class Clock:
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +70,7 @@ def admitted(results: list[Reservation | LimitExceeded | None]) -> list[Reservat
     return [result for result in results if isinstance(result, Reservation)]
 
 
-async def pay(limits: RedisLimits | LocalLimits, client: APIClient, dollars: float) -> float:
+async def pay(limits: RedisLimits, client: APIClient, dollars: float) -> float:
     """Reserve and settle one request; gives what it has cost."""
     reservation = await limits.reserve(client, RESERVATION)
     if not isinstance(reservation, Reservation):
@@ -88,106 +78,6 @@ async def pay(limits: RedisLimits | LocalLimits, client: APIClient, dollars: flo
     await asyncio.sleep(0.01)
     limits.settle(reservation, dollars)
     return dollars
-
-
-class TestLocalLimits:
-    async def test_a_client_without_limits_is_never_refused_and_not_remembered(self) -> None:
-        limits = LocalLimits()
-        assert await limits.reserve(APIClient("free"), 1e9) is None
-        assert list(limits.budgets()) == []
-
-    async def test_reservations_never_pass_the_limit(self) -> None:
-        limits = LocalLimits()
-        found = [await limits.reserve(CLIENT, RESERVATION) for _ in range(300)]
-        assert len(admitted(found)) == 2
-        assert {each.code for each in found if isinstance(each, LimitExceeded)} == {
-            "rate_limit_exceeded"
-        }
-        assert list(limits.budgets()) == [("a", 0.10, 0.10)]
-
-    async def test_a_request_without_a_maximum_passes_the_limit_by_one_reservation(self) -> None:
-        limits = LocalLimits()
-        found = [await limits.reserve(CLIENT, 0.04, is_bounded=False) for _ in range(300)]
-        assert len(admitted(found)) == 3
-
-    async def test_what_a_request_did_not_cost_is_free_again(self) -> None:
-        limits = LocalLimits()
-        for _ in range(20):
-            assert await pay(limits, CLIENT, 0.0) == 0.0
-        [first] = admitted([await limits.reserve(CLIENT, 0.10)])
-        assert isinstance(await limits.reserve(CLIENT, 0.01), LimitExceeded)
-        limits.settle(first, 0.03)
-        refusal = await limits.reserve(CLIENT, 0.08)
-        assert isinstance(refusal, LimitExceeded)
-        assert refusal.code == "insufficient_quota"
-        assert "may cost $0.08, and this key has $0.07 of $0.1 left" in refusal.message
-        assert admitted([await limits.reserve(CLIENT, 0.07)])
-
-    async def test_a_spent_day_ends_at_midnight(self) -> None:
-        now = Clock(20_000 * DAY + DAY - 60)
-        limits = LocalLimits({"a": 0.10}, now=now)
-        refusal = limits.refusal(CLIENT)
-        assert refusal is not None
-        assert (refusal.status, refusal.code, refusal.retry_after) == (
-            429,
-            "insufficient_quota",
-            60.0,
-        )
-        now.seconds += 60
-        assert limits.refusal(CLIENT) is None
-        assert admitted([await limits.reserve(CLIENT, 0.10)])
-
-    async def test_what_was_spent_before_a_restart_counts_for_that_day_alone(self) -> None:
-        now = Clock(20_000 * DAY)
-        limits = LocalLimits({"a": 0.10}, now=now)
-        now.seconds += DAY
-        assert limits.refusal(CLIENT) is None
-
-    async def test_a_rate_admits_ten_seconds_at_once_and_then_its_pace(self) -> None:
-        clock = Clock()
-        limits = LocalLimits(clock=clock)
-        found = [await limits.reserve(RATED) for _ in range(11)]
-        assert found[:10] == [None] * 10
-        assert isinstance(found[10], LimitExceeded)
-        assert limits.refusal(RATED) is not None
-        clock.seconds += found[10].seconds
-        assert limits.refusal(RATED) is None
-        assert await limits.reserve(RATED) is None
-        assert isinstance(await limits.reserve(RATED), LimitExceeded)
-
-    async def test_a_slow_rate_admits_one_request(self) -> None:
-        limits = LocalLimits(clock=Clock())
-        slow = APIClient("s", requests_per_minute=1)
-        assert await limits.reserve(slow) is None
-        assert isinstance(await limits.reserve(slow), LimitExceeded)
-
-    async def test_inputs_count_as_requests_and_more_than_a_burst_never_pass(self) -> None:
-        limits = LocalLimits(clock=Clock())
-        refusal = await limits.reserve(RATED, requests=11)
-        assert isinstance(refusal, LimitExceeded)
-        assert (refusal.status, refusal.code) == (400, "too_many_inputs")
-        assert await limits.reserve(RATED, requests=10) is None
-        assert isinstance(await limits.reserve(RATED), LimitExceeded)
-
-    async def test_a_request_that_is_refused_for_money_takes_nothing_of_the_rate(self) -> None:
-        client = APIClient("b", requests_per_minute=6, dollars_per_day=0.01)
-        limits = LocalLimits(clock=Clock())
-        assert isinstance(await limits.reserve(client, 1.0), LimitExceeded)
-        assert admitted([await limits.reserve(client, 0.01)])
-
-    async def test_new_limits_hold_at_once_and_what_was_spent_stays(self) -> None:
-        limits = LocalLimits()
-        await pay(limits, CLIENT, 0.05)
-        lower = APIClient("a", dollars_per_day=0.05)
-        assert isinstance(await limits.reserve(lower, 0.001), LimitExceeded)
-        higher = APIClient("a", dollars_per_day=1.0)
-        assert admitted([await limits.reserve(higher, 0.9)])
-
-    @pytest.mark.parametrize("bill", [float("nan"), float("inf"), -1.0])
-    async def test_a_bill_that_is_no_number_changes_nothing(self, bill: float) -> None:
-        limits = LocalLimits()
-        await pay(limits, CLIENT, bill)
-        assert limits.spent("a") == 0.0
 
 
 class TestRedisLimits:
@@ -334,6 +224,27 @@ class TestRedisLimits:
             await until_available([closed, is_open])
             # What was spent meanwhile counts.
             assert isinstance(await closed.reserve(CLIENT, 0.01), LimitExceeded)
+
+    async def test_a_new_day_frees_the_budget_without_another_request(
+        self, redis: RedisServer
+    ) -> None:
+        async with gateways(redis, 1) as [limits]:
+            settled = await limits.reserve(CLIENT, 0.04)
+            assert isinstance(settled, Reservation)
+            limits.settle(settled, 0.04)
+            held = await limits.reserve(CLIENT, 0.05)
+            assert isinstance(held, Reservation)
+            assert list(limits.budgets()) == [("a", pytest.approx(0.06), pytest.approx(0.05))]
+            # The server's clock cannot be set, but the gateway follows what it knows of it.
+            limits._ahead += DAY
+            assert list(limits.budgets()) == [("a", pytest.approx(0.10), pytest.approx(0.05))]
+
+    async def test_a_cluster_is_refused(self, tmp_path: Path) -> None:
+        with RedisServer(tmp_path, "--cluster-enabled", "yes") as server:
+            limits = RedisLimits(StoreConfig(url=server.url), "open")
+            with pytest.raises(ArgumentError, match="single Redis or Valkey server"):
+                await limits.check_access()
+            await limits.close()
 
     async def test_a_wrong_password_is_refused_at_the_start(
         self, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
