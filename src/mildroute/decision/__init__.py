@@ -25,6 +25,8 @@ __all__, __getattr__, __dir__ = lazy_exports(
     {
         "mildroute.decision.decider": ("Decider",),
         "mildroute.decision.decision": ("Decision",),
+        "mildroute.decision.outcomes": ("Outcome",),
         "mildroute.decision.request": ("DecisionRequest", "ExpertStatus"),
+        "mildroute.decision.service": ("Caller", "DecisionService", "ServiceConfig"),
     },
 )
