@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from mildroute._hashing import hash_rows, rehash, row_uniforms
+from mildroute._hashing import hash_rows, rehash
 
 
 def rows(seed: int = 0, size: tuple[int, int] = (500, 7)) -> np.ndarray:
@@ -55,28 +55,3 @@ def test_hashes_are_even_over_all_bits() -> None:
     hashed = rehash(np.zeros(20_000, dtype=np.uint64), np.arange(20_000, dtype=np.uint64))
     bits = (hashed[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02
-
-
-def test_different_rows_keep_their_uniform_numbers_in_any_order_and_alone() -> None:
-    X = np.unique(rows(), axis=0)
-    order = np.random.default_rng(1).permutation(len(X))
-    found = row_uniforms(X, seed=3)
-    np.testing.assert_array_equal(row_uniforms(X[order], seed=3), found[order])
-    np.testing.assert_array_equal(row_uniforms(sparse.csr_matrix(X), seed=3), found)
-    for row in range(0, len(X), 100):
-        np.testing.assert_array_equal(row_uniforms(X[row : row + 1], seed=3), found[row : row + 1])
-    assert row_uniforms(X[:0]).shape == (0,)
-
-
-def test_equal_rows_have_uniform_numbers_of_their_own() -> None:
-    X = np.repeat([[0.0, 0.0], [1.0, 2.0]], 5_000, axis=0)
-    found = row_uniforms(X)
-    assert len(np.unique(found)) == len(X)
-    assert ((found >= 0) & (found < 1)).all()
-    for part in (found[:5_000], found[5_000:]):
-        np.testing.assert_allclose(np.histogram(part, 4, (0, 1))[0], 1_250, atol=125)
-        assert abs(np.corrcoef(part[1:], part[:-1])[0, 1]) < 0.06
-    # As a set the numbers do not depend on where the equal rows stand.
-    order = np.random.default_rng(1).permutation(len(X))
-    again = row_uniforms(X[order])
-    np.testing.assert_array_equal(np.sort(again[order < 5_000]), np.sort(found[:5_000]))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from cells import origin_of
 from numpy.typing import NDArray
 
-from mildroute.routers.frontier.curve import convex_hull_indices
+from mildroute.routers.frontier.hull import convex_hull_indices
 
 COMMAND = "python benchmarks/quality/curves.py --seeds"
 PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy")

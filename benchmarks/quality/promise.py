@@ -42,7 +42,7 @@ from rows import Row, at_least, at_most, main, reported
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
 from mildroute.fitting.fit import fit
-from mildroute.fitting.targets import coin_curve, operating_point
+from mildroute.fitting.targets import operating_point
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.target import Target
 
@@ -82,7 +82,7 @@ def measured(train: CostTable, test: CostTable, draw: int) -> Iterator[dict[str,
     router, scores, dollars = fitted.router, test.scores, np.asarray(test.dollars)
     curve = router.router_.curve
     vectors = router.encoder_.transform(test.inputs)
-    mixes = coin_curve(curve)
+    mixes = curve.single_experts()
     for quality in QUALITIES:
         point = fitted.point
         if quality != 0.95:

@@ -46,7 +46,8 @@ from mildroute.costs.table import CostTable
 from mildroute.exceptions import UnreachableTargetError
 from mildroute.fitting.targets import default_price_weights
 from mildroute.fitting.text_router import DEFAULT_ENCODER, fold_vectors
-from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.knn import KNNRouter

@@ -1,18 +1,16 @@
-"""Hashes of rows, texts and tables, and the uniform number derived from a request id."""
+"""Hashes of rows, texts and tables."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-
-from mildroute.exceptions import ArgumentError
 
 
 def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -156,55 +154,6 @@ def rehash(hashes: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[n
     pairs = np.stack([hashes, numbers], axis=1).astype("<u8")
     digests_of_pairs = [hashlib.blake2b(pair.tobytes(), digest_size=8).digest() for pair in pairs]
     return np.frombuffer(b"".join(digests_of_pairs), "<u8").astype(np.uint64)
-
-
-def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.float64]:
-    """Return a number from 0 to just below 1 for each key, the same in every process.
-
-    A request uses its number to decide between two vertices.
-
-    Args:
-        keys: Ids of requests, or their texts.
-        seed: Another seed gives unrelated numbers.
-    """
-    prefix = hashlib.blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8)
-    return np.array([_uniform(prefix.copy(), key) for key in keys], dtype=np.float64)
-
-
-def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
-    """Return a number from 0 to just below 1 for each row without an id, shape (n,).
-
-    The number depends on the content of the row and on how many equal rows precede it in ``X``.
-    Equal rows thus get unrelated numbers, and a row on its own always gets the same one.
-
-    Args:
-        X: Vectors, shape (n, d), dense or sparse (CSR).
-        seed: Another seed gives unrelated numbers.
-    """
-    hashes = hash_rows(X, seed)
-    repeats = _count_earlier(hashes)
-    again = np.flatnonzero(repeats)  # the first of equal rows keeps its hash
-    hashes[again] = rehash(hashes[again], repeats[again])
-    return np.asarray((hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-
-
-def _count_earlier(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return how many equal values precede each value."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sizes = np.diff(np.append(starts, len(values)))
-    earlier = np.empty(len(values), dtype=np.uint64)
-    earlier[order] = np.arange(len(values)) - np.repeat(starts, sizes)
-    return earlier
-
-
-def _uniform(digest: Any, key: str | bytes) -> float:
-    if not isinstance(key, (str, bytes)):
-        raise ArgumentError(f"request ids must be strings, got {key!r}; take str of it.")
-    digest.update(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key)
-    # 53 bits, so that the largest number is still below 1.
-    return (int.from_bytes(digest.digest(), "little") >> 11) * 2.0**-53
 
 
 def hash_of_data(X: Any, costs: NDArray[np.float64]) -> str:

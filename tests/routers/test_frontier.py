@@ -12,7 +12,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError, UnreachableTargetError
 from mildroute.persistence import load_router, save_router
 from mildroute.routers._decision import argmax_last
@@ -217,8 +216,6 @@ def test_what_cannot_be_meant_is_refused_in_words() -> None:
         unpriced.operate_at("x")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"groups must be \(20,\), one per row, got 3"):
         FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)), groups=["a", "b", "c"])
-    with pytest.raises(ArgumentError, match="request ids must be strings, got 7"):
-        request_uniforms([7])  # type: ignore[list-item]
 
 
 def test_an_unknown_expert_is_refused_with_those_that_are_known() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mildroute.exceptions import ArgumentError, UnreachableTargetError
-from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.measurement import measure_curve
 
 ROWS = 200
 
@@ -85,7 +86,7 @@ def test_single_experts_are_points_of_the_frontier() -> None:
     """
     errors, dollars = np.tile([0.0, 0.5, 1.0], (ROWS, 1)), np.tile([0.009, 0.001, 0.005], (ROWS, 1))
     curve = measure_curve(np.array([0.0]), np.full((1, ROWS), 2), errors, dollars)
-    assert curve.hull.tolist() == curve.coin_hull.tolist() == [2, 1]
+    assert curve.hull.tolist() == curve.hull_of_singles.tolist() == [2, 1]
     point = curve.for_budget(5.0 + 1e-4, 0.95, ENDLESS)
     assert [vertex.expert for vertex in point.vertices] == [1, 0]
     assert not point.uses_router
@@ -115,7 +116,9 @@ def test_a_hull_chosen_by_luck_is_corrected() -> None:
     choices = random.integers(2, size=(40, 300))
     curve = measure_curve(np.arange(40.0), choices, errors, dollars)
     raw = np.interp(5.0e-3, curve.dollars[curve.hull], 1 - curve.errors[curve.hull])
-    coin = np.interp(5.0e-3, curve.dollars[curve.coin_hull], 1 - curve.errors[curve.coin_hull])
+    coin = np.interp(
+        5.0e-3, curve.dollars[curve.hull_of_singles], 1 - curve.errors[curve.hull_of_singles]
+    )
     assert raw > coin + 0.02
     bills, optimism = curve.optimism
     assert raw - np.interp(5.0e-3, bills, optimism) < raw - 0.02

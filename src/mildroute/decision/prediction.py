@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.random_split import select_vertex
 
 __all__ = ["Prediction", "rank_experts"]
 
@@ -58,7 +59,7 @@ class Prediction:
     @property
     def drawn(self) -> int:
         """Index of the vertex that the coin selects."""
-        return 0 if self.coin < self.orders[0][0] else len(self.orders) - 1
+        return select_vertex(self.coin, self.orders[0][0])
 
     @property
     def ranking(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from mildroute._hashing import request_uniforms
 from mildroute.decision.drift import DriftReference
 from mildroute.decision.prediction import Prediction, rank_experts
 from mildroute.decision.prompt import truncate
@@ -24,6 +23,7 @@ from mildroute.persistence.artifact import load_router, read_manifest
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.features import TopicFeatures
 from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.random_split import request_draws
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
@@ -198,7 +198,7 @@ class Predictor:
             scores = tuple(expected[0, :count].tolist())
             dollars = None if paid is None else tuple(paid[0, :count].tolist())
             is_out_of_distribution = bool(self._outcome_model.is_out_of_distribution(vector)[0])
-        coin = float(request_uniforms((coin_key,), self._seed)[0]) if len(ends) > 1 else 0.0
+        coin = float(request_draws((coin_key,), self._seed)[0]) if len(ends) > 1 else 0.0
         weight = None if point is None else point.price_weight
         return Prediction(
             self.experts,

@@ -17,10 +17,12 @@ from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import MildrouteError
 from mildroute.fitting.alternatives import simplest_alternative
 from mildroute.fitting.result import Line, three_lines
-from mildroute.fitting.targets import coin_curve, default_price_weights
+from mildroute.fitting.targets import default_price_weights
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._folds import cluster_codes
-from mildroute.routers.frontier.curve import CostQualityCurve, convex_hull_indices, measure_curve
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.hull import convex_hull_indices
+from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
@@ -117,9 +119,9 @@ def potential_of(
             clusters=cluster_codes(table.clusters.codes, len(table)),
         )
         if quick is None
-        else coin_curve(quick)
+        else quick.single_experts()
     )
-    baseline = int(singles.baseline_place - len(singles.weights))
+    baseline = int(singles.baseline_index - len(singles.weights))
     bill = float(singles.dollars[baseline])
     if bill <= 0:
         return None
@@ -223,7 +225,7 @@ def _in_reach(
     are enough.
     """
     target_score = share * float(chances[:, singles.best].mean())
-    bill = float(singles.dollars[singles.baseline_place])
+    bill = float(singles.dollars[singles.baseline_index])
     return 1 - _least_dollars(chances, dollars, target_score) / bill
 
 

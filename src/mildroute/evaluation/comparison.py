@@ -278,7 +278,7 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
 def _coin_shares(sides: Split, dollars: Any) -> Any:
     """Return the shares of the experts whose random mix meets the target on the train side."""
     from mildroute.fitting.targets import resolve
-    from mildroute.routers.frontier.curve import measure_curve
+    from mildroute.routers.frontier.measurement import measure_curve
 
     singles = measure_curve(
         np.zeros(0),

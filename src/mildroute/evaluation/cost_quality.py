@@ -14,7 +14,7 @@ from mildroute.evaluation.arrays import as_matrix
 from mildroute.evaluation.metrics import dollars_per_1000, mean_score, oracle
 from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.frontier.curve import convex_hull_indices
+from mildroute.routers.frontier.hull import convex_hull_indices
 
 __all__ = [
     "Point",

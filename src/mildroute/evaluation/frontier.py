@@ -21,7 +21,7 @@ from mildroute.evaluation.cost_quality import (
 )
 from mildroute.evaluation.resampling import BootstrapSamples, bootstrap_means
 from mildroute.exceptions import ShapeError
-from mildroute.routers.frontier.curve import convex_hull_indices
+from mildroute.routers.frontier.hull import convex_hull_indices
 
 __all__ = [
     "Band",

@@ -48,7 +48,10 @@ class FitPlots:
         dollars, scores = 1000 * curve.dollars, 1 - curve.errors
         ax.plot(dollars[curve.hull], scores[curve.hull], marker=".", label="router")
         ax.plot(
-            dollars[curve.coin_hull], scores[curve.coin_hull], "--", label="random mix of experts"
+            dollars[curve.hull_of_singles],
+            scores[curve.hull_of_singles],
+            "--",
+            label="random mix of experts",
         )
         ax.plot(dollars[curve.baselines], scores[curve.baselines], "s", label="single experts")
         for index, name in zip(curve.baselines, self._names(), strict=False):

@@ -414,7 +414,7 @@ def _baseline(router: TextRouter, table: CostTable) -> int | None:
         return None
     if isinstance(router.router_, FrontierRouter):
         curve = router.router_.curve
-        return int(curve.baseline_place - len(curve.weights))
+        return int(curve.baseline_index - len(curve.weights))
     return int(table.dollars.mean(axis=0).argmax())
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
 from mildroute.routers._folds import cluster_codes
-from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE, measure_curve
+from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE
+from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.random_split import request_draws, select_vertex
 from mildroute.routers.simple_rule import SimpleRule, best_rule
 
 # Number of rows on which a rule is sought.
@@ -73,8 +74,8 @@ class Alternative:
         first, *second = self.experts
         if not second:
             return np.full(len(table), first[0], dtype=np.intp)
-        falls_first = request_uniforms(request_ids, seed) < first[1]
-        return np.where(falls_first, first[0], second[0][0]).astype(np.intp)
+        experts = np.array([first[0], second[0][0]], dtype=np.intp)
+        return experts[select_vertex(request_draws(request_ids, seed), first[1])]
 
     def can_read(self, table: CostTable) -> bool:
         """Return whether a table has the columns that the alternative needs."""

@@ -29,7 +29,6 @@ from mildroute.fitting.shift import expect_new_groups, measure_later_rows
 from mildroute.fitting.targets import (
     CONFIDENCE,
     QUERIES,
-    coin_curve,
     default_price_weights,
     operating_point,
     resolve,
@@ -200,7 +199,7 @@ def _simplest(
     table: CostTable, curve: CostQualityCurve, target: Target | None, seed: int
 ) -> tuple[Alternative, OperatingPoint]:
     """Return the simplest alternative to a router for a target, with its figures."""
-    singles = coin_curve(curve)
+    singles = curve.single_experts()
     quality = DEFAULT_QUALITY if target is None else target.value
     if target is not None and target.kind == "price weight":
         costs = singles.errors + target.value * singles.dollars
@@ -217,7 +216,7 @@ def _simplest(
         quality if is_quality else None,
         CONFIDENCE,
         QUERIES,
-        int(curve.baseline_place - len(curve.weights)),
+        int(curve.baseline_index - len(curve.weights)),
         seed,
     )
 
@@ -404,7 +403,7 @@ def _checked(
         )
     if target is not None and target.kind == "price weight":
         return point, (f"{seen}: expect other shares, score and bill than these",)
-    return resolve(coin_curve(router.router_.curve), target), (
+    return resolve(router.router_.curve.single_experts(), target), (
         f"{seen}: single experts are mixed at random instead",
     )
 

@@ -50,7 +50,7 @@ class Line:
     kept: Figure
 
     @classmethod
-    def of(cls, role: Role, words: str, point: OperatingPoint) -> Line:
+    def from_point(cls, role: Role, words: str, point: OperatingPoint) -> Line:
         """Return the line of an operating point."""
         return cls(
             role,
@@ -290,13 +290,13 @@ def three_lines(
     queries: int,
 ) -> tuple[Line, Line, Line]:
     """Return today's bill, the simplest alternative and the router, each with its figures."""
-    today = curve.point(curve.baseline_place, point.confidence, queries)
+    today = curve.point(curve.baseline_index, point.confidence, queries)
     most = "" if curve.baseline is not None else ", the most expensive"
     simple, measured = alternative
     return (
-        Line.of("your baseline", f"all to {names[today.baseline]}{most}", today),
-        Line.of("simplest alternative", simple.words(names), measured),
-        Line.of("router", who_answers(point, names), point),
+        Line.from_point("your baseline", f"all to {names[today.baseline]}{most}", today),
+        Line.from_point("simplest alternative", simple.words(names), measured),
+        Line.from_point("router", who_answers(point, names), point),
     )
 
 

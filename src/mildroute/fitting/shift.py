@@ -14,8 +14,8 @@ from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, N
 from mildroute.fitting.targets import CONFIDENCE
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._folds import cluster_codes
-from mildroute.routers.frontier.curve import measure_curve
 from mildroute.routers.frontier.folds import cut_vectors
+from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.target import Target
 from mildroute.routers.training_rows import TrainingRows

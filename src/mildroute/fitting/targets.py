@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,20 +43,6 @@ def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
         0.0,
         *(float(f"{weight:.2g}") for weight in np.geomspace(_LEAST, _MOST, _STEPS) / spread),
     )
-
-
-def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
-    """Return the single experts of a curve, between which only random mixes decide."""
-    places = curve.singles
-    first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
-    first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
-    first |= {"looks": curve.looks, "units": curve.units, "baseline": curve.baseline}
-    others = {
-        field.name: getattr(curve, field.name)[..., places]
-        for field in fields(curve)
-        if field.name not in first
-    }
-    return replace(curve, **first, **others)
 
 
 def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None:

@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute._format import format_dollars
-from mildroute._hashing import request_uniforms
 from mildroute.costs.clusters import find_clusters
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
@@ -29,6 +28,7 @@ from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.routers.cascade.router import CascadeRouter
 from mildroute.routers.frontier.folds import cut_into_folds, cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.random_split import request_draws, select_vertex
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target, check_price_weight
 from mildroute.routers.mild import MildRouter
@@ -486,8 +486,8 @@ class TextRouter(BaseEstimator):
             if default in names[: self.n_experts]
             else expected.best_single(weight, self.n_experts)
         )
-        fallen = (
-            request_uniforms(request_ids, int(router.random_state or 0))
+        draws = (
+            request_draws(request_ids, int(router.random_state or 0))
             if len(ends) > 1
             else np.zeros(len(request_ids))
         )
@@ -496,7 +496,7 @@ class TextRouter(BaseEstimator):
                 names,
                 row,
                 [(chance, posterior[row]) for chance, posterior in ends],
-                fallen[row],
+                float(draws[row]),
                 chosen,
                 weight,
                 expected,
@@ -590,14 +590,14 @@ def _prediction(
     names: tuple[str, ...],
     row: int,
     ends: list[tuple[float, NDArray[np.float64]]],
-    fallen: float,
+    draw: float,
     point: OperatingPoint | None,
     weight: float | None,
     expected: _Expected,
     fallback: int,
 ) -> RoutedInput:
     firsts = [int(argmax_last(posterior[None])[0]) for _, posterior in ends]
-    index = 0 if fallen < ends[0][0] else len(ends) - 1
+    index = select_vertex(draw, ends[0][0])
     ranking = tuple(argsort_desc(ends[index][1][None])[0].tolist())
     probabilities = [0.0] * len(names)
     for (chance, _), first in zip(ends, firsts, strict=True):

@@ -1,4 +1,4 @@
-"""Measure candidate methods for a frontier on held-out folds, and choose the best one."""
+"""Measure a method along a grid of price weights on held-out folds."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from mildroute.routers._folds import assign_folds, count_units
-from mildroute.routers._search import REGRESSION
-from mildroute.routers.frontier.curve import CostQualityCurve, measure_curve
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.price_grid import PriceGridRouters
-from mildroute.routers.mild import MildRouter
 from mildroute.routers.training_rows import FoldVectors, TrainingRows
 
-__all__ = ["cut_into_folds", "cut_vectors", "measure_folds"]
+__all__ = [
+    "FEWEST_ROWS",
+    "MeasuredMethod",
+    "cut_into_folds",
+    "cut_vectors",
+    "measure_folds",
+    "refit_without",
+]
 
 # Number of price weights between two neighbors of the grid at which the held-out curve is measured.
 _POINTS_BETWEEN = 4
 # Below this number of rows nothing is measured on held-out folds.
-_FEWEST_ROWS = 10
-# Number of rows used to decide whether the surrogate losses are worth fitting along the grid.
-_SAMPLE = 1000
+FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -93,58 +96,6 @@ def measure_folds(
     return MeasuredMethod(name, along, kept, curve)
 
 
-def best_method(found: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
-    """Return the method with the best frontier, and the reason.
-
-    An earlier, simpler method is preferred if it is within one standard error of the best.
-    """
-    gains = [each.curve.gain for each in found]
-    best = int(np.argmax([gain for gain, _ in gains]))
-    taken = next(
-        number
-        for number, (gain, _) in enumerate(gains)
-        if gain >= gains[best][0] - gains[best][1] or number == best
-    )
-    gain, error = gains[taken]
-    if gain <= 0:
-        return (
-            found[taken],
-            "nothing that was tried is better than a random mix of single experts on held-out rows",
-        )
-    against = (
-        ""
-        if len(found) == 1
-        else f", the simplest within one standard error of the best of {len(found)} methods"
-    )
-    words = (
-        f"{found[taken].name}{against}: on average {100 * gain:.1f} points of score above the best"
-        " random mix of experts for the same bill"
-    )
-    return found[taken], f"{words} (standard error {100 * error:.1f})"
-
-
-def wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.float64]) -> bool:
-    """Return whether a surrogate loss is clearly better than cost regression on some rows.
-
-    The two are compared at the middle of the grid.
-    """
-    count, experts = rows.costs.shape
-    if experts == 1 or count < _FEWEST_ROWS:
-        return False
-    chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
-    part = rows.take(chosen, rows.X)
-    results = clone(router).fit_rows(part.at_price(grid[len(grid) // 2])).cv_results_
-    costs: dict[bool, float] = {}
-    for view, reward, mean in zip(
-        results["view"], results["reward"], results["mean_cost"], strict=True
-    ):
-        if view != "none":
-            costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
-    # The costs of two routers on the same rows are correlated: half of one's standard error is
-    # about the standard error of their difference.
-    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(results["standard_error"]) / 2
-
-
 def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the grid and weights between its points, evenly spaced on a logarithmic scale."""
     if len(grid) == 1:
@@ -168,11 +119,11 @@ def cut_into_folds(
             held out.
     """
     units = count_units(clusters, rows)
-    if rows < _FEWEST_ROWS or units < 2:
+    if rows < FEWEST_ROWS or units < 2:
         return []
     # With few rows, a router without a fifth of them is clearly worse than the one that is served;
     # ten folds halve that gap.
-    folds = 10 if _FEWEST_ROWS**2 <= units < 1000 else 5
+    folds = 10 if FEWEST_ROWS**2 <= units < 1000 else 5
     fold = assign_folds(rows, folds, random_state, clusters=clusters)
     return [np.flatnonzero(fold == current) for current in range(fold.max() + 1)]
 

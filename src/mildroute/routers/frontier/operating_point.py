@@ -49,7 +49,7 @@ class OperatingPoint:
 
     Example:
         >>> import numpy as np
-        >>> from mildroute.routers.frontier.curve import measure_curve
+        >>> from mildroute.routers.frontier.measurement import measure_curve
         >>> dollars = np.array([[0.001, 0.003]] * 2)
         >>> curve = measure_curve([], np.empty((0, 2), int), np.eye(2), dollars)
         >>> point = curve.for_budget(2, 0.5, 10**9)
@@ -98,28 +98,28 @@ class OperatingPoint:
     @classmethod
     def at_weight(cls, price_weight: float, experts: int) -> OperatingPoint:
         """Return a point for the router at a price weight, without measurements."""
-        unknown = (float("nan"), float("nan"))
-        shares = (float("nan"),) * experts
+        unknown = float("nan")
+        unknown_interval = (unknown, unknown)
         return cls(
-            (Vertex(price_weight, None, 1.0),),
-            unknown[0],
-            unknown,
-            unknown[0],
-            unknown,
-            shares,
-            0.0,
-            unknown,
-            0,
-            0.0,
-            unknown,
-            0,
-            0.0,
-            0.0,
-            0.95,
+            vertices=(Vertex(price_weight, None, 1.0),),
+            dollars_per_1000=unknown,
+            dollars_interval=unknown_interval,
+            score=unknown,
+            score_interval=unknown_interval,
+            shares=(unknown,) * experts,
+            saved=0.0,
+            saved_interval=unknown_interval,
+            baseline=0,
+            baseline_dollars_per_1000=0.0,
+            kept_interval=unknown_interval,
+            best=0,
+            best_score=0.0,
+            best_dollars_per_1000=0.0,
+            confidence=0.95,
         )
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> OperatingPoint:
+    def from_plain(cls, fields: dict[str, Any]) -> OperatingPoint:
         """Return the point from the fields of ``dataclasses.asdict``."""
         vertices = tuple(Vertex(**vertex) for vertex in fields["vertices"])
         return cls(**{**fields, "vertices": vertices})

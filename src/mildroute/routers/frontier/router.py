@@ -15,24 +15,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute._hashing import request_uniforms, row_uniforms
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.folds import (
     MeasuredMethod,
-    best_method,
     cut_vectors,
     measure_folds,
     refit_without,
-    wins_on_sample,
 )
+from mildroute.routers.frontier.method_selection import candidate_methods, select_method
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.price_grid import PriceGridRouters
+from mildroute.routers.frontier.random_split import request_draws, row_draws, select_vertex
 from mildroute.routers.frontier.target import check_price_weight
-from mildroute.routers.mild import MildRouter
-from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
 __all__ = ["FrontierRouter"]
@@ -124,11 +121,18 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         folds = rows.folds
         if folds is None:
             folds = cut_vectors(rows.X, self.random_state, rows.clusters)
-        methods = self._fit_all(self._templates(rows), rows, folds, progress or _tell_nobody)
-        taken, self.selection_ = best_method(methods)
-        self.routers_ = taken.along.routers
-        self._folds = taken.folds
-        self.curve_ = asdict(taken.curve)
+        candidates = candidate_methods(
+            self.router,
+            rows,
+            self.grid_,
+            thorough=self.thorough,
+            random_state=self.random_state,
+        )
+        methods = self._fit_all(candidates, rows, folds, progress or _tell_nobody)
+        selected, self.selection_ = select_method(methods)
+        self.routers_ = selected.along.routers
+        self._folds = selected.folds
+        self.curve_ = asdict(selected.curve)
         self.point_ = None
         self._known_curve = None
 
@@ -182,7 +186,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     @property
     def operating_point(self) -> OperatingPoint | None:
         """Return the operating point in use, or `None` if a price weight is in use."""
-        return None if self.point_ is None else OperatingPoint.of(self.point_)
+        return None if self.point_ is None else OperatingPoint.from_plain(self.point_)
 
     def predict(
         self,
@@ -340,7 +344,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             queries,
         )
         (vertex,) = nearest.vertices
-        return OperatingPoint.of(
+        return OperatingPoint.from_plain(
             {
                 **asdict(nearest),
                 "vertices": [{**asdict(vertex), "price_weight": float(price_weight)}],
@@ -439,21 +443,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         if not second:
             return first
         seed = int(self.random_state or 0)
-        fallen = (
-            row_uniforms(X, seed) if request_ids is None else request_uniforms(request_ids, seed)
-        )
-        return np.where((fallen < chance)[:, None], first, second[0][1])
-
-    def _templates(self, rows: TrainingRows) -> list[Any]:
-        if self.router is not None:
-            self.router.check_repeated_fits()
-            return [self.router]
-        first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
-        second = MildRouter(random_state=self.random_state)
-        is_thorough = (
-            wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
-        )
-        return [first, second] if is_thorough else [first]
+        draws = row_draws(X, seed) if request_ids is None else request_draws(request_ids, seed)
+        is_first = select_vertex(draws, chance) == 0
+        return np.where(is_first[:, None], first, second[0][1])
 
     def _fit_all(
         self,
