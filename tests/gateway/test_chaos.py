@@ -20,9 +20,9 @@ def test_a_book_that_does_not_agree_is_noticed(tmp_path: Path) -> None:
     from books import audit
     from traffic import Told, conversation_of
 
+    from mildroute.decision.conversation import named_conversation
     from mildroute.decision.log import DecisionLog
     from mildroute.gateway.config import DecisionLogConfig
-    from mildroute.gateway.http.body import named_conversation
     from tests.support.records import record
 
     log = DecisionLog(DecisionLogConfig(tmp_path))

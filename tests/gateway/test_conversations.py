@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mildroute.decision.affinity import SessionAffinity
+from mildroute.decision.conversation import conversation_digest, named_conversation
 from mildroute.gateway.config import DecisionLogConfig, GatewayConfig, RoutingConfig
-from mildroute.gateway.http.body import conversation_digest, named_conversation
 from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.fakes import FakePredictor
 from tests.gateway.running import running

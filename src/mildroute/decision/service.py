@@ -189,6 +189,13 @@ class DecisionService:
         return () if predictor is None else predictor.experts[: predictor.n_experts]
 
     @property
+    def statuses(self) -> Mapping[str, ExpertStatus]:
+        """State of each expert that may be called, by name."""
+        if self._statuses is not None:
+            return self._statuses
+        return {name: ExpertStatus() for name in self.experts}
+
+    @property
     def ignores_answers(self) -> bool:
         """Whether the router is a cascade, which decides here without reading answers."""
         return self.manager.predictor is not None and bool(self.manager.predictor.looks)
@@ -213,7 +220,7 @@ class DecisionService:
         """
         arrived, started = self._now(), perf_counter()
         request = self._with_target(request)
-        statuses = self._statuses_or(statuses)
+        statuses = self.statuses if statuses is None else statuses
         current = self.manager.predictor
         if current is None:
             with self._lock:
@@ -247,7 +254,9 @@ class DecisionService:
         """
         arrived, started = self._now(), perf_counter()
         request = self._with_target(request)
-        decision, _ = await self._async_decider.decide(request, lambda: self._statuses_or(statuses))
+        decision, _ = await self._async_decider.decide(
+            request, lambda: self.statuses if statuses is None else statuses
+        )
         with self._lock:
             self._record(decision, request, caller, arrived, started)
         return decision
@@ -327,15 +336,6 @@ class DecisionService:
         if request.target is not None or self.config.target is None:
             return request
         return replace(request, target=self.config.target)
-
-    def _statuses_or(
-        self, statuses: Mapping[str, ExpertStatus] | None
-    ) -> Mapping[str, ExpertStatus]:
-        if statuses is not None:
-            return statuses
-        if self._statuses is not None:
-            return self._statuses
-        return {name: ExpertStatus() for name in self.experts}
 
     def _record(
         self,

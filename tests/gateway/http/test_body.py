@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mildroute.decision.conversation import named_conversation
 from mildroute.gateway.http.body import (
     BadRequest,
     ParsedRequest,
-    named_conversation,
     parse_request,
     read_object,
 )

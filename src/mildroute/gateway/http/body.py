@@ -6,11 +6,11 @@ counted is therefore what the expert reads: a name that stands twice has one val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import Any
 
+from mildroute.decision.conversation import conversation_digest, named_conversation
 from mildroute.decision.prompt import (
     LAST,
     RoutedPrompt,
@@ -31,8 +31,6 @@ __all__ = [
     "PATHS",
     "BadRequest",
     "ParsedRequest",
-    "conversation_digest",
-    "named_conversation",
     "parse_request",
     "read_object",
 ]
@@ -85,10 +83,6 @@ _TYPE_NAMES = {
     int: "a number",
     float: "a number",
 }
-# Longer parts of a conversation are told apart by three samples.
-_MAX_PART = 1 << 12
-# Characters of a sample.
-_SAMPLE = 1 << 10
 
 
 class BadRequest(APIError):  # noqa: N818 - named for its status
@@ -285,32 +279,6 @@ def parse_request(
     )
 
 
-def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
-    """Return a short name for what a conversation began with.
-
-    Args:
-        parts: The beginning; where one part ends and the next begins counts. Of parts over 4,096
-            characters the length, the beginning, the middle and the end are taken.
-        salt: Whose conversation it is, such as the name of the client's key: the same words of two
-            clients are two conversations.
-
-    Returns:
-        32 hexadecimal digits.
-    """
-    data = [_sample(part).encode() for part in (salt, *parts)]
-    return blake2b(
-        b"".join([b"%d:%b" % (len(part), part) for part in data]), digest_size=16
-    ).hexdigest()
-
-
-def named_conversation(name: str, salt: str = "") -> str:
-    """Return the digest of a conversation that has a name.
-
-    The name comes from ``metadata.conversation_id``, or is the id of an earlier response.
-    """
-    return conversation_digest(("named", name), salt)
-
-
 def _too_deep() -> BadRequest:
     return BadRequest(
         "the body must not be nested too deeply, got more levels than can be written; send a"
@@ -483,12 +451,3 @@ def _conversation_name(fields: Mapping[str, Any]) -> str | None:
         if type(name) is str and name:
             return name
     return None
-
-
-def _sample(part: str) -> str:
-    if len(part) <= _MAX_PART:
-        return part
-    # Pictures and whole books: their length and three samples distinguish them, and megabytes need
-    # not be hashed while others wait.
-    middle = len(part) // 2
-    return f"{len(part)}:{part[:_SAMPLE]}{part[middle : middle + _SAMPLE]}{part[-_SAMPLE:]}"
