@@ -17,6 +17,7 @@ from mildroute.cli.costs import costs
 from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
+from mildroute.cli.import_logs import import_logs
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
 from mildroute.cli.learn import learn_from_log
@@ -61,6 +62,7 @@ app = typer.Typer(
     ),
 )
 app.command("collect")(collect_costs)
+app.command("import")(import_logs)
 app.command("inspect")(inspect_table)
 app.command("compare")(compare_routers)
 app.command("fit")(fit_router)
