@@ -59,7 +59,7 @@ def import_logs(
 
     Example: mildroute import results.json --out costs.parquet
     """
-    from mildroute.costs.importers import read_eval_logs
+    from mildroute.costs.importers.read import read_eval_logs
 
     if out.suffix != ".parquet":
         raise ArgumentError(f"--out must end with .parquet, got {out.name!r}.")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mildroute
-from mildroute.costs.importers import read_eval_logs
+from mildroute.costs.importers.read import read_eval_logs
 from mildroute.costs.importers.log_format import to_text
 from mildroute.costs.importers.outcomes import Outcome, join_outcomes
 from mildroute.exceptions import ArgumentError, TableError

@@ -19,7 +19,7 @@ def _is_openai_evals(path: Path) -> bool:
 
 def _openai_evals_records(path: Path) -> Iterator[Record]:
     events = read_json_lines(path)
-    spec = next(events, {}).get("spec", {})
+    spec = next(events)["spec"]
     samples: dict[str, dict[str, Any]] = {}
     for event in events:
         if "sample_id" in event:

@@ -31,7 +31,7 @@ def _promptfoo_records(path: Path) -> Iterator[Record]:
         raise TableError(f"{str(path)!r} has no list 'results.results'; is it promptfoo's output?")
     # With several prompts, each is a variant of the expert, and the first stands for the query.
     prompts = list(dict.fromkeys(record.get("promptId") for record in records))
-    queries = {}
+    queries: dict[Any, Any] = {}
     for record in records:
         queries.setdefault(record.get("testIdx"), value_at(record, "prompt.raw"))
     for record in records:
