@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import mildroute
-from mildroute.costs.importers.read import read_eval_logs
 from mildroute.costs.importers.log_format import to_text
 from mildroute.costs.importers.outcomes import Outcome, join_outcomes
+from mildroute.costs.importers.read import read_eval_logs
 from mildroute.exceptions import ArgumentError, TableError
 
 LOGS = Path(__file__).parent / "logs"

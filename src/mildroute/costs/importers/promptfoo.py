@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mildroute.costs.importers.columns import Column, Record, value_at
 from mildroute.costs.importers.log_format import LogFormat, file_head, read_json, to_text
