@@ -67,6 +67,46 @@ def test_templates_whose_prompts_have_outcomes_of_their_own_are_not_linked() -> 
     assert len(find_clusters(texts, scores=outcomes(100))) == 100
 
 
+PREAMBLE = " ".join(prompts(2, seed=9))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_are_found_among_prompts_that_all_begin_alike(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bare = [f"{PREAMBLE} {text}" for text in prompts(100, seed)]
+    rows = np.repeat(np.arange(100), 4)
+    texts = [f"{bare[row]} {rng.integers(99)}{' thanks' * rng.integers(2)}" for row in rows]
+    copied = outcomes(100, seed)[rows]
+    judged = np.where(rng.random(copied.shape) < 0.1, 1 - copied, copied)
+    for scores in (copied, judged):
+        found = find_clusters(texts, scores=scores)
+        copies_together = partition(link(found.codes, rows)) == partition(found.codes)
+        assert copies_together
+        assert 95 <= len(found) <= 100
+    assert len(find_clusters(texts, scores=outcomes(400, seed))) >= 380
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rows", [60, 300, 800])
+def test_prompts_that_all_begin_alike_are_not_glued_together(rows: int, seed: int) -> None:
+    texts = [f"{PREAMBLE} {text}" for text in prompts(rows, seed)]
+    assert len(find_clusters(texts, scores=outcomes(rows, seed))) >= 0.95 * rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_are_found_beside_a_large_template_with_outcomes_of_its_own(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bare = prompts(75, seed)
+    rows = np.concatenate([np.repeat(np.arange(75), 4), 75 + np.arange(300)])
+    texts = [f"{bare[row]} {rng.integers(99)}{' thanks' * rng.integers(2)}" for row in rows[:300]]
+    texts += [f"What is {rng.integers(99)} times {rng.integers(99)}?" for _ in range(300)]
+    scores = outcomes(375, seed)[rows]
+    codes = find_clusters(texts, scores=scores).codes
+    assert partition(codes[:300]) == partition(rows[:300])
+    # The same sum, asked twice, is the same prompt.
+    assert len(np.unique(codes[300:])) == len(set(texts[300:]))
+
+
 def test_two_templates_that_decide_the_outcome_are_kinds_and_not_copies() -> None:
     texts = [text for n in range(60) for text in (f"add {n} and 1", f"sing song {n}")]
     scores = np.array([[1.0, 1.0], [0.0, 1.0]] * 60)
@@ -182,7 +222,8 @@ def test_prompts_that_differ_in_an_id_of_letters_and_digits_are_one(names: tuple
 def test_copies_show_in_one_expert_beside_noisy_ones() -> None:
     rng = np.random.default_rng(0)
     template = np.repeat(np.arange(40), 20)
-    texts = [f"ticket {row} topic {'x' * (code + 1)}" for row, code in enumerate(template)]
+    topics = prompts(40)
+    texts = [f"ticket {row} topic {topics[code]}" for row, code in enumerate(template)]
     copied = (rng.random(40) < 0.86)[template].astype(float)
     noise = (rng.random((800, 4)) < (0.95, 0.5, 0.5, 0.5)).astype(float)
     assert len(find_clusters(texts, scores=np.column_stack([copied, noise]))) == 40

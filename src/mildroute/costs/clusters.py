@@ -30,10 +30,14 @@ ENOUGH_CLUSTERS = 200
 # subjects and tasks of nine public tables stay below 0.22.
 SHARED_OUTCOME = 0.3
 # With fewer clusters than this, a loose link has found kinds of prompts, which recur, and not
-# copies: two templates with known outcomes are a reason to route, not a lack of evidence.
+# copies: two templates with known outcomes are a reason to route, not a lack of evidence. For the
+# same reason a template with more than one in this many rows is a kind.
 _FEWEST_CLUSTERS = 10
 # A loose link that leaves at least this share of the clusters is harmless.
-_HARMLESS = 0.8
+_HARMLESS = 0.95
+# Number of rows of a template at which its own scores count as much as those of all templates of
+# the same similarity.
+_PRIOR_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,10 @@ def find_clusters(
     Rows with the same prompt, up to case and white space, are linked, and so are turns of one
     conversation. Prompts that differ only in numbers, ids and punctuation, or in few words, come
     from one template. They are linked if their scores show a shared outcome, or if so few of them
-    are linked that it is harmless. Groups are linked by the same evidence if there are at least 200
-    of them, or on request. Groups that are not linked, and groups in tables with fewer than 10 of
-    them, are kinds of prompts, and more prompts of each kind are expected.
+    are linked that it is harmless. Tight similarities are judged before loose ones, and large
+    templates by scores of their own. Groups are linked by the same evidence if there are at least
+    200 of them, or on request. Groups that are not linked, and groups in tables with fewer than
+    10 of them, are kinds of prompts, and more prompts of each kind are expected.
 
     Args:
         texts: n prompts, or `None`.
@@ -126,7 +131,9 @@ def find_clusters(
     candidates, notes = _links_of(texts, conversations)
     for name, labels, is_sure in candidates:
         linked = link(codes, labels)
-        if linked.max() < codes.max() and (is_sure or _accept_loose_link(linked, codes, scores)):
+        if not is_sure and linked.max() < codes.max():
+            linked = _links_with_evidence(linked, codes, scores)
+        if linked.max() < codes.max():
             codes = linked
             links += [] if name in links else [name]
     kinds = None if groups is None else _label_numbers(groups)
@@ -176,81 +183,117 @@ def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> 
         >>> outcome_similarity(np.array([0, 0, 1, 1]), np.array([[1.0], [1.0], [0.0], [0.0]]))
         1.0
     """
-    parts = np.array(_variances(codes, scores)).reshape(-1, 3)
-    within, total = parts[:, 0].sum(), parts[:, 1].sum()
+    within = total = 0.0
+    for column in scores.T:
+        is_known = ~np.isnan(column)
+        squares, spare = _squares_within(codes[is_known], column[is_known])
+        if 1 <= spare.sum() < is_known.sum() - 1:
+            within += squares.sum() / spare.sum()
+            total += column[is_known].var(ddof=1)
     return float(max(1 - within / total, 0.0)) if total > 0 else 0.0
 
 
-def _surest_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> float:
-    """Return the outcome similarity of the expert that shows most of it, less what luck explains.
-
-    Copies of a prompt may share the outcome of one expert beside others whose scores are noise.
-    Without shared outcomes, a similarity has a standard deviation of one over the root of the
-    number of linked pairs; three of them are taken off.
-    """
-    similarities = [
-        1 - within / total - 3 / np.sqrt(pairs)
-        for within, total, pairs in _variances(codes, scores)
-        if total > 0
-    ]
-    return max(similarities, default=0.0)
+def _squares_within(
+    codes: NDArray[np.intp], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the sum of squares within each cluster and its degrees of freedom, shape (k,)."""
+    count = int(codes.max(initial=-1)) + 1
+    sizes = np.bincount(codes, minlength=count).astype(np.float64)
+    means = np.bincount(codes, values, minlength=count) / np.maximum(sizes, 1)
+    squares = np.bincount(codes, (values - means[codes]) ** 2, count)
+    return squares.astype(np.float64), np.maximum(sizes - 1, 0.0)
 
 
-def _variances(
-    codes: NDArray[np.intp], scores: NDArray[np.float64]
-) -> list[tuple[float, float, float]]:
-    """Return the variance within clusters, the whole variance and the linked pairs of each expert.
-
-    Experts whose scores allow no estimate are left out.
-    """
-    variances = []
-    clusters = int(codes.max()) + 1
-    for column in scores.T:
-        is_known = ~np.isnan(column)
-        label, values = codes[is_known], column[is_known]
-        sizes = np.bincount(label, minlength=clusters)
-        spare = len(values) - np.count_nonzero(sizes)
-        if spare < 1 or spare >= len(values) - 1:
-            continue
-        means = np.bincount(label, values, minlength=clusters) / np.maximum(sizes, 1)
-        within = ((values - means[label]) ** 2).sum() / spare
-        pairs = (sizes * (sizes - 1)).sum() / 2
-        variances.append((float(within), float(values.var(ddof=1)), float(pairs)))
-    return variances
-
-
-def _are_copies(
-    linked: NDArray[np.intp],
-    codes: NDArray[np.intp],
-    scores: NDArray[np.float64] | None,
-    *,
-    is_template: bool = False,
-) -> bool:
-    """Return whether rows that a link would join share their outcome, and are more than kinds."""
-    if _effective(linked) < _FEWEST_CLUSTERS:
-        return False
-    if scores is None:
-        return True
+def _cluster_means(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean score of each cluster and expert, NaN where unknown, shape (k, p)."""
     count = int(codes.max()) + 1
     is_known = ~np.isnan(scores)
     sums, counts = (
         np.stack([np.bincount(codes, column, minlength=count) for column in values.T], axis=1)
         for values in (np.where(is_known, scores, 0.0), is_known.astype(np.float64))
     )
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    first = np.unique(codes, return_index=True)[1]
-    similarity = outcome_similarity(linked[first], means)
-    if is_template:
-        similarity = max(similarity, _surest_similarity(linked[first], means))
-    return similarity >= SHARED_OUTCOME
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _accept_loose_link(
+def _are_copies(
     linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
 ) -> bool:
-    """Return whether a loose link is harmless or supported by the scores."""
-    is_harmless = int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1)
-    return is_harmless or _are_copies(linked, codes, scores, is_template=True)
+    """Return whether rows that a link would join share their outcome, and are more than kinds."""
+    if _effective(linked) < _FEWEST_CLUSTERS:
+        return False
+    if scores is None:
+        return True
+    first = np.unique(codes, return_index=True)[1]
+    return outcome_similarity(linked[first], _cluster_means(codes, scores)) >= SHARED_OUTCOME
+
+
+def _links_with_evidence(
+    linked: NDArray[np.intp],
+    codes: NDArray[np.intp],
+    scores: NDArray[np.float64] | None,
+) -> NDArray[np.intp]:
+    """Return the components of a loose link that are harmless or supported by the scores.
+
+    The rows of other components keep their earlier clusters.
+    """
+    is_kind = np.bincount(linked) * _FEWEST_CLUSTERS > len(linked)
+    linked = _without(linked, codes, is_kind)
+    if scores is None or int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1):
+        return linked
+    first = np.unique(codes, return_index=True)[1]
+    similarity = _component_similarity(linked[first], _cluster_means(codes, scores))
+    return _without(linked, codes, similarity < SHARED_OUTCOME)
+
+
+def _without(
+    linked: NDArray[np.intp], codes: NDArray[np.intp], is_split: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """Return a link without some of its components."""
+    return number_by_first_row(np.where(is_split[linked], codes + len(is_split), linked).tolist())
+
+
+def _component_similarity(
+    codes: NDArray[np.intp], scores: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the outcome similarity of each cluster, shrunk to that of all clusters, shape (k,).
+
+    This is the similarity over all experts, or that of the expert who shows most of it if luck does
+    not explain it: copies of a prompt may share the outcome of one expert beside others whose
+    scores are noise. Without shared outcomes, a similarity has a standard deviation of one over the
+    root of the number of linked pairs; three of them are taken off.
+    """
+    count = int(codes.max()) + 1
+    parts = []
+    for column in scores.T:
+        is_known = ~np.isnan(column)
+        squares, spare = _squares_within(codes[is_known], column[is_known])
+        variance = float(np.var(column[is_known], ddof=1)) if is_known.sum() > 1 else 0.0
+        if variance > 0 and 1 <= spare.sum() < is_known.sum() - 1:
+            absent = (0, count - len(spare))
+            luck = 3 / np.sqrt((spare * (spare + 1)).sum() / 2)
+            parts.append((np.pad(squares, absent), np.pad(spare, absent), variance, luck))
+    if not parts:
+        return np.zeros(count)
+    all_squares = np.sum([squares for squares, *_ in parts], axis=0)
+    all_spare = np.sum([spare * variance for _, spare, variance, _ in parts], axis=0)
+    total = sum(variance for _, _, variance, _ in parts)
+    best = _shrunk_similarity(all_squares, all_spare / total, total)
+    for squares, spare, variance, luck in parts:
+        similarity, pooled = _shrunk_similarity(squares, spare, variance)
+        if pooled - luck > best[1]:
+            best = similarity - luck, pooled - luck
+    return best[0]
+
+
+def _shrunk_similarity(
+    squares: NDArray[np.float64], spare: NDArray[np.float64], variance: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the similarity of each cluster, and that of all clusters, in which none dominates."""
+    ratios = squares / variance
+    weights = np.minimum(1.0, _PRIOR_ROWS / np.maximum(spare, _PRIOR_ROWS))
+    within = float((weights * ratios).sum() / (weights * spare).sum())
+    similarity = 1 - (ratios + _PRIOR_ROWS * within) / (spare + _PRIOR_ROWS)
+    return similarity, 1 - within
 
 
 def _label_numbers(labels: Any) -> NDArray[np.intp]:

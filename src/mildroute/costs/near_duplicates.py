@@ -9,17 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.costs.links import link, number_by_first_row
+from mildroute.costs.links import number_by_first_row
 
 __all__ = ["normalize_prompt", "template_links"]
 
-# Similarity of character 5-grams at which two prompts become near-duplicates.
-_NEAR = 0.8
+# Similarities of character 5-grams at which prompts become near-duplicates, from tight to loose.
+_LEVELS = (0.95, 0.9, 0.8)
 _SHINGLE = 5
-# 8 bands of 4: pairs with a similarity of 0.8 share a band with probability 0.985, and those with
-# 0.9 always.
-_BANDS = 8
-_PER_BAND = 4
+# Columns of a fingerprint, and the distance between the columns from which it is sorted.
+_COLUMNS = 32
+_PER_SORT = 4
 # Near-duplicates may differ anywhere, but the ends of a long prompt are enough to compare.
 _CHARACTERS = 2000
 # Number of rows searched for near-duplicates: 50,000 prompts of 400 characters take 12 s.
@@ -59,37 +58,71 @@ def template_links(texts: Sequence[str]) -> tuple[list[NDArray[np.intp]], tuple[
             ),
         )
     near = _near_duplicates([masked[row] for row in first])
-    return [codes, near[codes]], ()
+    return [codes, *(level[codes] for level in near)], ()
 
 
-def _near_duplicates(texts: Sequence[str]) -> NDArray[np.intp]:
-    """Link texts whose sets of character 5-grams are about as similar as 0.8, by MinHash.
+def _near_duplicates(texts: Sequence[str]) -> list[NDArray[np.intp]]:
+    """Link texts by the similarity of their sets of character 5-grams, from tight to loose.
 
     Written by hand because the fingerprints of all texts come from one pass over their characters:
     10,000 questions of MMLU take 2 s on one core.
     """
     marks = _fingerprints(texts)
-    codes: NDArray[np.intp] = np.arange(len(texts))
-    for band in range(_BANDS):
-        part = np.ascontiguousarray(marks[:, band * _PER_BAND : (band + 1) * _PER_BAND])
-        keys = part.view(np.dtype((np.void, part.dtype.itemsize * _PER_BAND))).ravel()
-        _, first, bucket = np.unique(keys, return_index=True, return_inverse=True)
-        # Each row is compared with the first of its bucket, so that the work stays linear.
-        rows = np.flatnonzero(first[bucket] != np.arange(len(texts)))
-        heads = first[bucket[rows]]
-        alike = (marks[rows] == marks[heads]).mean(axis=1) >= _NEAR
-        if alike.any():
-            joined = np.arange(len(texts))
-            joined[rows[alike]] = heads[alike]
-            codes = link(codes, joined)
-    return codes
+    left, right, similarity = _neighbors(marks)
+    heads = list(range(len(texts)))
+    levels = []
+    for lowest in _LEVELS:
+        is_alike = similarity >= lowest
+        for row, other in zip(left[is_alike].tolist(), right[is_alike].tolist(), strict=True):
+            _join(heads, row, other, marks, lowest)
+        levels.append(np.array([_head_of(heads, row) for row in range(len(heads))]))
+    return levels
+
+
+def _join(heads: list[int], row: int, other: int, marks: NDArray[np.uint32], lowest: float) -> None:
+    """Join the components of two rows if the first rows of both are alike as well.
+
+    Without this condition, distinct prompts that resemble each other in pairs would form a chain.
+    """
+    first, second = sorted((_head_of(heads, row), _head_of(heads, other)))
+    if first != second and (marks[first] == marks[second]).mean() >= lowest:
+        heads[second] = first
+
+
+def _head_of(heads: list[int], row: int) -> int:
+    """Return the first row of a component, and shorten the way to it."""
+    while heads[row] != row:
+        heads[row] = heads[heads[row]]
+        row = heads[row]
+    return row
+
+
+def _neighbors(
+    marks: NDArray[np.uint32],
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """Return pairs of rows whose fingerprints agree most, the most similar ones first.
+
+    Fingerprints are sorted from several columns on, so that neighbors in the order share the
+    longest run of equal columns. Words that all prompts of a table share do not hide the copies.
+    """
+    pairs = []
+    for start in range(0, marks.shape[1], _PER_SORT):
+        turned = np.ascontiguousarray(np.roll(marks, -start, axis=1))
+        keys = turned.view(np.dtype((np.void, turned.dtype.itemsize * marks.shape[1]))).ravel()
+        order = np.argsort(keys, kind="stable")
+        pairs.append(np.sort(np.stack([order[:-1], order[1:]], axis=1), axis=1))
+    left, right = np.unique(np.concatenate(pairs), axis=0).T
+    similarity = (marks[left] == marks[right]).mean(axis=1)
+    is_near = np.flatnonzero(similarity >= _LEVELS[-1])
+    best = is_near[np.argsort(-similarity[is_near], kind="stable")]
+    return left[best], right[best], similarity[best]
 
 
 def _fingerprints(texts: Sequence[str]) -> NDArray[np.uint32]:
     """Return the MinHash of the character 5-grams of each text, shape (n, 32)."""
     rng = np.random.default_rng(0)
-    factors = rng.integers(1, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64) | np.uint64(1)
-    offsets = rng.integers(0, 2**63, size=_BANDS * _PER_BAND, dtype=np.uint64)
+    factors = rng.integers(1, 2**63, size=_COLUMNS, dtype=np.uint64) | np.uint64(1)
+    offsets = rng.integers(0, 2**63, size=_COLUMNS, dtype=np.uint64)
     minima = np.empty((len(texts), len(factors)), dtype=np.uint32)
     for start in range(0, len(texts), 2000):
         grams, starts = _shingles(texts[start : start + 2000])
