@@ -17,9 +17,8 @@ from mildroute.routers.baselines import (
 )
 from mildroute.routers.features import TopicFeatures
 from mildroute.routers.knn import KNNRouter
-from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
+from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import (
     CrossEntropyRouter,
     LDAMRouter,
@@ -34,8 +33,6 @@ RAW: dict[str, Callable[[int], Any]] = {
     "random": lambda seed: RandomRouter(random_state=seed),
     "kNN": lambda _: KNNRouter(),
     "linear regression": lambda _: RegressionRouter(),
-    "MLP regression": lambda seed: MLPRegressionRouter(random_state=seed),
-    "matrix factorization": lambda seed: MatrixFactorizationRouter(random_state=seed),
     "TDEF": lambda seed: TDEFRouter(random_state=seed),
     "TDEF, sum reward": lambda seed: TDEFRouter(reward="sum", random_state=seed),
     "CE": lambda seed: CrossEntropyRouter(random_state=seed),

@@ -16,8 +16,7 @@ from mildroute.routers.baselines import (
     RandomRouter,
 )
 from mildroute.routers.knn import KNNRouter
-from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
-from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
+from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import (
     CrossEntropyRouter,
     LDAMRouter,
@@ -39,16 +38,11 @@ SURROGATES = [
 LEARNERS = [
     KNNRouter,
     RegressionRouter,
-    MLPRegressionRouter,
-    MatrixFactorizationRouter,
     *SURROGATES,
 ]
 BASELINES = [*CONSTANT, OracleRouter, *LEARNERS]
 
-QUICK: dict[Any, dict[str, Any]] = {
-    MLPRegressionRouter: {"hidden_layer_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
-    MatrixFactorizationRouter: {"n_components": 4, "learning_rate": 0.02, "max_epochs": 20},
-} | {router: {"alpha": 0.001} for router in SURROGATES}
+QUICK: dict[Any, dict[str, Any]] = {router: {"alpha": 0.001} for router in SURROGATES}
 
 
 def quick(router: Callable[..., Any]) -> Any:

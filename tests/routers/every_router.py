@@ -27,11 +27,9 @@ SMALL_MILD = MildRouter(
 
 # Settings for speed alone; a router that is not here is tested as it comes.
 SMALL: dict[str, dict[str, Any]] = {
-    "MatrixFactorizationRouter": {"n_components": 4, "learning_rate": 0.02, "max_epochs": 20},
     "CascadeRouter": {"router": SMALL_MILD},
     "FrontierRouter": {"router": SMALL_MILD},
     "MildRouter": SMALL_MILD.get_params(deep=False),
-    "MLPRegressionRouter": {"hidden_layer_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
 } | {
     name: {"alpha": 0.01}
     for name in (

@@ -182,8 +182,6 @@ sys.meta_path.insert(0, NoTorch())
 @pytest.mark.parametrize(
     "name",
     [
-        "regression.MLPRegressionRouter",
-        "matrix_factorization.MatrixFactorizationRouter",
         "surrogate.LDAMRouter",
     ],
 )

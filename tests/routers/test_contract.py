@@ -48,18 +48,15 @@ WEIGHT_CHECKS = (
 
 # Routers whose answer depends on the order of the experts by definition.
 INDEX_MATTERS = {
-    "MatrixFactorizationRouter": "the embedding of an expert starts at a random draw of its own",
     "RandomRouter": "an expert's draw is a hash of the row and the expert's index",
 }
 
 # Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns,
 # standard rows are not centered.
 SPARSE_DIFFERS = {
-    "MatrixFactorizationRouter",
     "CascadeRouter",
     "FrontierRouter",
     "MildRouter",
-    "MLPRegressionRouter",
 }
 
 ROUTERS = every_router()

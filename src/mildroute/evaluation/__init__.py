@@ -63,7 +63,6 @@ if TYPE_CHECKING:
         estimate_policy_cost as estimate_policy_cost,
     )
     from mildroute.evaluation.outcome_forecasts import fit_outcome_model as fit_outcome_model
-    from mildroute.evaluation.pair_curve import PairCurve as PairCurve, pgr_curve as pgr_curve
     from mildroute.evaluation.policy_evaluation import (
         Evaluation as Evaluation,
         evaluate_choices as evaluate_choices,
@@ -141,7 +140,6 @@ __all__, __getattr__, __dir__ = lazy_exports(
             "estimate_policy_cost",
         ),
         "mildroute.evaluation.outcome_forecasts": ("fit_outcome_model",),
-        "mildroute.evaluation.pair_curve": ("PairCurve", "pgr_curve"),
         "mildroute.evaluation.policy_evaluation": ("Evaluation", "evaluate_choices"),
         "mildroute.evaluation.posterior_calibration": (
             "brier_score",

@@ -29,19 +29,13 @@ if TYPE_CHECKING:
     from mildroute.routers.frontier.router import FrontierRouter as FrontierRouter
     from mildroute.routers.frontier.target import Target as Target
     from mildroute.routers.knn import KNNRouter as KNNRouter
-    from mildroute.routers.matrix_factorization import (
-        MatrixFactorizationRouter as MatrixFactorizationRouter,
-    )
     from mildroute.routers.mild import MildRouter as MildRouter
     from mildroute.routers.online import (
         KnownExperts as KnownExperts,
         OnlineRouter as OnlineRouter,
         impute_costs as impute_costs,
     )
-    from mildroute.routers.regression import (
-        MLPRegressionRouter as MLPRegressionRouter,
-        RegressionRouter as RegressionRouter,
-    )
+    from mildroute.routers.regression import RegressionRouter as RegressionRouter
     from mildroute.routers.surrogate import (
         CrossEntropyRouter as CrossEntropyRouter,
         CustomLossRouter as CustomLossRouter,
@@ -71,10 +65,9 @@ __all__, __getattr__, __dir__ = lazy_exports(
         "mildroute.routers.frontier.router": ("FrontierRouter",),
         "mildroute.routers.frontier.target": ("Target",),
         "mildroute.routers.knn": ("KNNRouter",),
-        "mildroute.routers.matrix_factorization": ("MatrixFactorizationRouter",),
         "mildroute.routers.mild": ("MildRouter",),
         "mildroute.routers.online": ("KnownExperts", "OnlineRouter", "impute_costs"),
-        "mildroute.routers.regression": ("MLPRegressionRouter", "RegressionRouter"),
+        "mildroute.routers.regression": ("RegressionRouter",),
         "mildroute.routers.surrogate": (
             "CrossEntropyRouter",
             "CustomLossRouter",

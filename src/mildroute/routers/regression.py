@@ -1,45 +1,25 @@
-"""Cost regression.
+"""Plug-in routing: predict each expert's cost by ridge regression and take the lowest.
 
-Expected costs by ridge or by a multilayer perceptron, and the cheapest expert by them.
+With separate prices, their weight can change at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import argmax_last
-from mildroute.routers._mlp import (
-    Arrays,
-    StandardizedBatches,
-    TrainingConfig,
-    batches_of,
-    forward,
-    layer_sizes,
-    mean_chosen_cost,
-    start_layers,
-    train_layers,
-)
 from mildroute.routers._ridge import RidgeFit, ridge
 from mildroute.routers.base import RouterMixin, posterior_of_costs
 from mildroute.routers.features import FeatureSet, TopicFeatures, build_feature_sets
-from mildroute.routers.training_rows import Matrix, Progress, TrainingRows, drop_zero_weight
+from mildroute.routers.training_rows import Matrix, Progress, TrainingRows
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["MLPRegressionRouter", "RegressionRouter"]
-
-
-# Plug-in routing: predict each expert's cost and take the lowest. With separate prices, their
-# weight can change at any time.
-
+__all__ = ["RegressionRouter"]
 
 _FEATURES: dict[str, tuple[FeatureSet, ...]] = {
     "raw": ("raw",),
@@ -219,99 +199,3 @@ def _regression(X: Any, targets: Matrix, rows: TrainingRows, contrasts: bool) ->
         return ridge(X, targets, rows.sample_weight, contrasts=contrasts, clusters=rows.clusters)
     mean = np.average(targets, axis=0, weights=rows.sample_weight)
     return RidgeFit(np.zeros((X.shape[1], 1)), mean, np.full(1, np.inf))
-
-
-# Plug-in routing with a neural network: predict each expert's cost and take the lowest.
-
-
-class MLPRegressionRouter(RouterMixin, BaseEstimator):
-    """A multilayer perceptron that regresses every expert's cost.
-
-    The expert of lowest expected cost is chosen.
-
-    Training uses Adam on the squared error and stops by the deferral loss on a tenth of the rows.
-    It starts at the mean costs, so the fallback is the best single expert. Fitting needs torch,
-    prediction does not.
-
-    Args:
-        hidden_layer_sizes: Units of each hidden layer.
-        learning_rate: Learning rate of Adam.
-        weight_decay: Weight of the squared norm in the gradient.
-        max_epochs: Maximum number of passes over the rows.
-        random_state: Seed of the start, the split and the order of rows; `None` means 0.
-
-    Attributes:
-        weights_: Weights of each layer, of shapes (d, h), ..., (h, p).
-        biases_: Bias of each layer, of shapes (h,), ..., (p,).
-        experts_: Names of the experts, shape (p,).
-
-    Example:
-        >>> X = np.random.default_rng(0).normal(size=(400, 2))
-        >>> costs = np.stack([np.abs(X[:, 0]) > 0.7, np.abs(X[:, 0]) <= 0.7], axis=1).astype(float)
-        >>> router = MLPRegressionRouter(hidden_layer_sizes=(16,), learning_rate=0.02).fit(X, costs)
-        >>> router.predict([[0.0, 0.0], [2.0, 0.0], [-2.0, 0.0]])
-        array([0, 1, 1])
-    """
-
-    _learns_with_torch = True
-
-    def __init__(
-        self,
-        *,
-        hidden_layer_sizes: Sequence[int] = (128,),
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
-        max_epochs: int = 100,
-        random_state: int | None = None,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.random_state = random_state
-
-    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
-        sizes = layer_sizes(self.hidden_layer_sizes)
-        schedule = TrainingConfig(
-            self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0)
-        )
-        X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        weights = (
-            np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
-        )
-        mean = np.average(costs, axis=0, weights=weights)
-        if costs.shape[1] == 1:
-            self.weights_, self.biases_ = [np.zeros((X.shape[1], 1))], [mean]
-            return
-        batches, unit = batches_of(X), float(costs.std()) or 1.0
-        start = start_layers([X.shape[1], *sizes, costs.shape[1]], schedule.seed)
-        layers = _train(batches, (costs - mean) / unit, mean / unit, weights, start, schedule)
-        layers[0], layers[1] = batches.for_raw_rows(layers[0], layers[1])
-        layers[-2], layers[-1] = unit * layers[-2], unit * layers[-1] + mean
-        self.weights_, self.biases_ = layers[::2], layers[1::2]
-
-    def _scores(self, X: Any) -> Matrix:
-        return -forward(
-            [array for layer in zip(self.weights_, self.biases_, strict=True) for array in layer], X
-        )
-
-
-def _train(
-    batches: StandardizedBatches,
-    targets: Matrix,
-    mean: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    start: Arrays,
-    schedule: TrainingConfig,
-) -> Arrays:
-    """Train layers that map standardized rows to targets, which are costs minus their mean."""
-    torch = load_torch()
-
-    def row_loss(outputs: Tensor, rows: NDArray[np.intp]) -> Tensor:
-        errors = (outputs - torch.from_numpy(targets[rows].astype(np.float32))).square().mean(dim=1)
-        return errors * torch.from_numpy(weights[rows].astype(np.float32))
-
-    def risk(outputs: NDArray[Any], rows: NDArray[np.intp]) -> float:
-        return mean_chosen_cost(-outputs - mean, targets[rows] + mean, weights[rows])
-
-    return train_layers(batches, row_loss, risk, start, schedule)
