@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.router import fit_temperature
 from mildroute.deep.selection import Objective, objectives_of, select
-from mildroute.routers._decision import argmax_last, break_ties, log_posterior, scaled_rewards
+from mildroute.routers._decision import break_ties, log_posterior
+from mildroute.routers._order import argmax_last
+from mildroute.routers._rewards import scaled_rewards
 from mildroute.routers.training_rows import Matrix
 from paper.config import ExperimentConfig
 from paper.data import raw_inputs

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mildroute._optional import load_torch
 from mildroute.deep.config import DeferralConfig, config_for
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import smoothed_win_counts, winner_targets
+from mildroute.routers._rewards import smoothed_win_counts, winner_targets
 from mildroute.routers.training_rows import Matrix
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import MarginRule, argmax_last, log_posterior, margins_by
+from mildroute.routers._decision import log_posterior
+from mildroute.routers._order import argmax_last
+from mildroute.routers._rewards import MarginRule, margins_by
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.surrogate import (
     CrossEntropyRouter,

@@ -19,6 +19,7 @@ LAYERS = [
     "_fingerprint",
     "_jsonl",
     "_hashing",
+    "_content_hash",
     "_checks",
     "_short_form",
     "_yaml",

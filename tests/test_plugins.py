@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import small_table
 from plugin_site import PLUGINS, install, module_of, project_of
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
 from mildroute.costs.table import CostTable
 from mildroute.persistence import load_router
+from tests.support.small_table import small_table
 
 QUERIES = [("2 + 2", "4"), ("20 + 1", "twenty-one is 21"), ("7 + x", "7")]
 ADDS = "print(sum(map(int, input().split('+'))))"

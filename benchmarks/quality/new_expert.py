@@ -38,10 +38,11 @@ from pairs import holm
 from rows import Row, at_least, at_most, main, reported
 from tasks import TASKS, Task, split
 
-from mildroute.routers._linear_model import whiten
 from mildroute.routers._ridge import ridge_on
-from mildroute.routers.features import TopicFeatures, build_feature_sets
-from mildroute.routers.online import KnownExperts
+from mildroute.routers._whitening import whiten
+from mildroute.routers.feature_sets import build_feature_sets
+from mildroute.routers.features import TopicFeatures
+from mildroute.routers.known_experts import KnownExperts
 
 FIRST_SEED = 500
 COUNTS = (50, 100, 300, 1000)

@@ -44,8 +44,9 @@ from tasks import FOUR, PRO_FOUR, data_folder
 from mildroute import fit
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import UnreachableTargetError
+from mildroute.fitting.fold_vectors import fold_vectors
 from mildroute.fitting.targets import default_price_weights
-from mildroute.fitting.text_router import DEFAULT_ENCODER, fold_vectors
+from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint

@@ -10,7 +10,7 @@ from drawing import GREY, OURS, canvas, save
 from numpy.typing import NDArray
 
 from mildroute.routers._decision import log_posterior
-from mildroute.routers._linear_model import deferral_row_loss
+from mildroute.routers._deferral_loss import deferral_row_loss
 
 DRAWS, ROWS, RATIO = 400, 120, 10.0
 

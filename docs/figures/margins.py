@@ -12,7 +12,7 @@ from drawing import BLUE, GOLD, OURS, ROOT, canvas, save
 from numpy.typing import NDArray
 
 from mildroute.routers import MildRouter
-from mildroute.routers._decision import MarginRule, margins_by
+from mildroute.routers._rewards import MarginRule, margins_by
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from synthetic import TEST, TRAIN, draw, regret

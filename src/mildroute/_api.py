@@ -21,7 +21,8 @@ from mildroute.evaluation.plots import FitPlots
 from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.fitting.fit import fit as fit_router
 from mildroute.fitting.result import FittedRouter, Line
-from mildroute.fitting.text_router import RoutedInput, TextRouter
+from mildroute.fitting.routed_input import RoutedInput
+from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.artifact import load_router, save_router
 from mildroute.routers.frontier.target import Target
 from mildroute.routers.training_rows import Progress

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.conftest import small_table
 from mildroute.costs.table import CostTable
 from mildroute.persistence.artifact import load_router
 from mildroute.routers.frontier.target import Target
+from tests.support.small_table import small_table
 
 Command = Callable[..., Any]
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.conftest import small_table
 from mildroute.costs.table import CostTable
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
+from tests.support.small_table import small_table
 
 
 def test_the_router_keeps_its_operating_point_and_the_rest_is_held_out(

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cli.conftest import small_table
 from mildroute.costs.table import CostTable
+from tests.support.small_table import small_table
 
 
 def test_people_see_experts_oracle_and_what_can_be_gained(

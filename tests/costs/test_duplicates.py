@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from mildroute._hashing import digests, fingerprints
+from mildroute._content_hash import digests, fingerprints
 from mildroute.costs.duplicates import DuplicateCounter, DuplicateDetector
 
 LENGTHS = st.sampled_from(

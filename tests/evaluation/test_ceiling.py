@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cli.conftest import small_table
 from scipy.optimize import linprog
 
 from mildroute import TextRouter
@@ -14,6 +13,7 @@ from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
+from tests.support.small_table import small_table
 
 
 @pytest.mark.parametrize("seed", range(5))

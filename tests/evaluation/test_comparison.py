@@ -13,14 +13,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from mildroute import Target, TextRouter
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
-from mildroute.evaluation.comparison import (
-    Comparison,
-    Split,
-    baseline_choices,
-    compare,
-    default_routers,
-)
+from mildroute.evaluation.baseline_choices import baseline_choices
+from mildroute.evaluation.comparison import Comparison, compare, default_routers
 from mildroute.evaluation.cost_quality import oracle_point
+from mildroute.evaluation.held_out_choices import Split
 from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
 from mildroute.evaluation.resampling import Interval
 from mildroute.exceptions import ArgumentError, ShapeError

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from mildroute.evaluation.expert_usage import effective_experts, expert_shares, oracle_shares
 from mildroute.exceptions import ArgumentError
-from tests.evaluation.cases import CHOICE, COSTS, tables
+from tests.support.evaluation_cases import CHOICE, COSTS, tables
 
 
 def test_shares_count_rows() -> None:

@@ -17,7 +17,7 @@ from mildroute.evaluation.metrics import (
     regret,
 )
 from mildroute.exceptions import ArgumentError, ShapeError
-from tests.evaluation.cases import CHOICE, COSTS, tables
+from tests.support.evaluation_cases import CHOICE, COSTS, tables
 
 
 def test_the_chosen_expert_of_each_row_is_paid() -> None:

@@ -18,7 +18,7 @@ from mildroute.evaluation.specialist_recall import (
     worst_recall,
 )
 from mildroute.exceptions import ArgumentError, ShapeError
-from tests.evaluation.cases import CHOICE, COSTS, tables
+from tests.support.evaluation_cases import CHOICE, COSTS, tables
 
 GROUPS = np.array(["law", "art", "law", "art"], dtype=object)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from mildroute.evaluation.posterior_calibration import brier_score, calibration_error, reliability
 from mildroute.exceptions import ArgumentError, ShapeError
-from tests.evaluation.cases import tables
+from tests.support.evaluation_cases import tables
 
 POSTERIOR = np.array([[0.8, 0.2], [0.75, 0.25], [0.45, 0.55], [0.0, 1.0]])
 COSTS = np.array([[0, 1], [1, 0], [0, 0], [1, 0]])

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.conftest import small_table
 
 from mildroute import Target, fit
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_savings import savings
 from mildroute.evaluation.frontier import measure_frontier
 from mildroute.evaluation.frontier_picture import plot_frontier
+from mildroute.evaluation.held_out_choices import request_keys
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate
 from mildroute.fitting.text_router import TextRouter
+from tests.support.small_table import small_table
 
 TRAIN, HELD_OUT = small_table(400).split(0.3, seed=0)
 BEST = HELD_OUT.scores.mean(axis=0).max()

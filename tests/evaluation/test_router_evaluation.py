@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.conftest import small_table
 
 from mildroute import FitResult, Target, fit
 from mildroute.costs.table import CostTable
@@ -19,6 +18,7 @@ from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
 from mildroute.routers.baselines import BestSingleRouter
+from tests.support.small_table import small_table
 
 TRAIN, HELD_OUT = small_table(400).split(0.3, seed=0)
 WITHOUT_DOLLARS: dict[str, Any] = {

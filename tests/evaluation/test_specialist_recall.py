@@ -14,7 +14,7 @@ from mildroute.evaluation.specialist_recall import (
     worst_recall,
 )
 from mildroute.exceptions import ArgumentError
-from tests.evaluation.cases import CHOICE, COSTS, tables
+from tests.support.evaluation_cases import CHOICE, COSTS, tables
 
 
 def slow_recall(costs: np.ndarray, choice: np.ndarray, expert: int) -> float:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from routers.guard import nothing_runs
 
 from mildroute.exceptions import ArtifactError
 from mildroute.persistence import load_router, registry, save_router
@@ -30,6 +29,7 @@ from persistence.stored import (
     forged_document,
     problem,
 )
+from tests.support.interpreter_guard import nothing_runs
 
 QUERIES = problem(rows=20)[0]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from mildroute.routers._mlp import batches_of
+from mildroute.routers._batches import batches_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(50, 3)) * [1.0, 100.0, 0.0] + [5.0, -7.0, 3.0]

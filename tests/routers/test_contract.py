@@ -31,7 +31,7 @@ from mildroute.exceptions import (
 )
 from mildroute.persistence import load_router, save_router
 from mildroute.routers import KNNRouter, OnlineRouter
-from routers.every_router import SMALL_MILD, Array, every_router, module_names, problem, small
+from tests.support.routers import SMALL_MILD, Array, every_router, module_names, problem, small
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
 

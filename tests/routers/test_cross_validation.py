@@ -8,7 +8,7 @@ from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers._folds import assign_folds
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.training_rows import TrainingRows
-from routers.every_router import SMALL_MILD, problem
+from tests.support.routers import SMALL_MILD, problem
 
 X, COSTS = problem(2)
 ROWS = TrainingRows(X, COSTS)

@@ -9,7 +9,7 @@ from scipy import sparse
 from mildroute.exceptions import ArgumentError
 from mildroute.routers import knn
 from mildroute.routers.knn import KNNRouter
-from routers.baseline_cases import Array, noisy, separable
+from tests.support.baselines import Array, noisy, separable
 
 SIZES = (5, 10, 20, 40)
 

@@ -11,14 +11,17 @@ import pytest
 from mildroute.exceptions import ArgumentError, MarginError, ShapeError
 from mildroute.persistence import load_router, save_router
 from mildroute.routers import mild as mild_module
-from mildroute.routers._decision import log_posterior, scaled_rewards
-from mildroute.routers._linear_model import minimize_linear, whiten
+from mildroute.routers._decision import log_posterior
+from mildroute.routers._linear_model import minimize_linear
+from mildroute.routers._rewards import scaled_rewards
 from mildroute.routers._search import _regressions, best_single, deferral_loss_of
+from mildroute.routers._whitening import whiten
 from mildroute.routers.baselines import BestSingleRouter
-from mildroute.routers.features import TopicFeatures, build_feature_sets
+from mildroute.routers.feature_sets import build_feature_sets
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.surrogate import TDEFRouter
-from routers.every_router import Array, problem
+from tests.support.routers import Array, problem
 
 TOPICS = TopicFeatures(clusters=(4,), random_state=0)
 FIXED: dict[str, Any] = {"features": "raw", "reward": "gap", "margins": "uniform", "alpha": 0.01}

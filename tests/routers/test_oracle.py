@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mildroute.routers.baselines import OracleRouter
-from routers.baseline_cases import noisy
+from mildroute.routers.oracle import OracleRouter
+from tests.support.baselines import noisy
 
 X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
 COSTS = np.array([[0.1, 0.9, 0.5], [0.8, 0.2, 0.4], [0.6, 0.5, 0.3]])

@@ -8,7 +8,7 @@ import pytest
 from mildroute.exceptions import ArgumentError, CostError, ShapeError
 from mildroute.routers._ridge import ridge
 from mildroute.routers.regression import RegressionRouter
-from routers.baseline_cases import noisy, separable
+from tests.support.baselines import noisy, separable
 
 X = np.linspace(0, 1, 40)[:, None]
 # Expert 0 gets worse to the right, expert 1 stays as it is.

@@ -7,9 +7,9 @@ from sklearn.linear_model import RidgeCV
 
 from mildroute.routers import _ridge as module
 from mildroute.routers._folds import assign_folds
-from mildroute.routers._linear_model import whiten
 from mildroute.routers._ridge import RIDGE_ALPHAS, ridge
-from routers.baseline_cases import Array, noisy
+from mildroute.routers._whitening import whiten
+from tests.support.baselines import Array, noisy
 
 
 def least_squares(
@@ -93,7 +93,7 @@ def test_sparse_rows_are_solved_as_dense_ones_are(wrap: type) -> None:
 def test_rows_wider_than_an_eigenbasis_pays_for_are_solved_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mildroute.routers._linear_model._LARGEST_ROTATION", 3)
+    monkeypatch.setattr("mildroute.routers._whitening._LARGEST_ROTATION", 3)
     X, targets = noisy(80)
     targets[:, 0] = X @ np.arange(4.0)
     fit = ridge(X, targets)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.routers._decision import (
+from mildroute.routers._rewards import (
     THEORY,
     WINNER_COUNTS,
     MarginRule,
@@ -16,14 +16,14 @@ from mildroute.routers._decision import (
 )
 from mildroute.routers._search import (
     REGRESSION,
-    SearchResult,
     SearchSpace,
     best_single,
     constant_scores,
     margin_specs,
     search,
 )
-from routers.every_router import problem
+from mildroute.routers._search_result import SearchResult
+from tests.support.routers import problem
 
 X, COSTS = problem(3)
 PATH = (0.1, 0.03, 0.01, 0.003)

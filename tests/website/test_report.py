@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import small_table
 
 from mildroute import Target, fit
 from mildroute._format import format_dollars
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
+from tests.support.small_table import small_table
 from website.test_pages import DESK, OVERFLOWING, PHONE, WIDER, faults_of
 
 pytest.importorskip("playwright")

@@ -398,7 +398,7 @@ def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> An
 
 def _save(fitted: FittedRouter, out: Path, train: CostTable) -> dict[str, Any]:
     """Store the router; returns what --json prints."""
-    from mildroute.fitting.result import describe_router
+    from mildroute.fitting.descriptions import describe_router
     from mildroute.persistence.artifact import save_router
 
     about = describe_router(fitted.router)
@@ -498,7 +498,7 @@ def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
     from mildroute._format import format_number
     from mildroute.evaluation.resampling import Interval
     from mildroute.evaluation.savings_sentences import shown_interval
-    from mildroute.fitting.result import split_words
+    from mildroute.fitting.descriptions import split_words
 
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
     ends = (point.dollars_per_1000, *point.dollars_interval)

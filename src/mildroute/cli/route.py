@@ -20,7 +20,7 @@ from mildroute.cli._output import print_json, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.fitting.text_router import RoutedInput
+    from mildroute.fitting.routed_input import RoutedInput
     from mildroute.routers.frontier.target import Target
 
 __all__ = ["route_inputs"]

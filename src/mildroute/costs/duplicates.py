@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mildroute._hashing import digests, fingerprints
+from mildroute._content_hash import digests, fingerprints
 
 __all__ = ["DuplicateCounter", "DuplicateDetector"]
 

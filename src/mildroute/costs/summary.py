@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mildroute._content_hash import ContentHasher, digests
 from mildroute._format import format_dollars, format_score, pluralize, text_table
-from mildroute._hashing import ContentHasher, digests
 from mildroute.costs.duplicates import DuplicateCounter
 from mildroute.costs.missing_scores import validate_missing
 from mildroute.costs.options import ReadOptions

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from mildroute._content_hash import content_hash
 from mildroute._format import pluralize
-from mildroute._hashing import content_hash
 from mildroute.costs.clusters import Clusters, find_clusters
 from mildroute.costs.dollars import (
     call_dollars,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError, ArtifactError, MarginError, ShapeError
-from mildroute.routers._decision import MARGIN_RULES, margins_by, scaled_rewards
+from mildroute.routers._rewards import MARGIN_RULES, margins_by, scaled_rewards
 from mildroute.routers.training_rows import Matrix
 
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]

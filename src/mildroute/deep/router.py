@@ -30,16 +30,11 @@ from mildroute.encoders.image import as_images
 from mildroute.encoders.onnx_export import find_model, prepared
 from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import (
-    MARGIN_RULES,
-    argmax_last,
-    break_ties,
-    chosen_costs,
-    log_posterior,
-    scaled_rewards,
-)
-from mildroute.routers._linear_model import deferral_row_loss
-from mildroute.routers._search import held_out_metrics
+from mildroute.routers._decision import break_ties, log_posterior
+from mildroute.routers._deferral_loss import deferral_row_loss
+from mildroute.routers._held_out_metrics import held_out_metrics
+from mildroute.routers._order import argmax_last, chosen_costs
+from mildroute.routers._rewards import MARGIN_RULES, scaled_rewards
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.training_rows import Matrix, Progress
 

@@ -12,7 +12,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers._decision import argmax_last, chosen_costs, scaled_rewards
+from mildroute.routers._order import argmax_last, chosen_costs
+from mildroute.routers._rewards import scaled_rewards
 from mildroute.routers.training_rows import Matrix
 
 __all__ = [

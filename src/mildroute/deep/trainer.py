@@ -17,7 +17,7 @@ from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
-from mildroute.routers._decision import MARGIN_RULES
+from mildroute.routers._rewards import MARGIN_RULES
 from mildroute.routers.training_rows import Matrix
 
 __all__ = [

@@ -12,7 +12,6 @@ from mildroute.evaluation.resampling import group_codes
 
 __all__ = ["bounded_mean_lower"]
 
-
 _DRAWS = 4000
 # Number of random weights at once: few enough to stay in the cache.
 _BLOCK = 2**21

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Potential", "SavingLevel", "calibrated", "potential_of"]
 
-
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
 _USUAL = 0.95
 # Number of rows used: on 1,000 questions of MMLU the quick router takes 4 s of one core, most of it

@@ -26,7 +26,6 @@ from mildroute.exceptions import ArgumentError, ShapeError
 
 __all__ = ["Savings", "savings", "savings_of_each"]
 
-
 _FEWEST_TO_HALVE = 4
 _ROUNDING = 1e-12
 

@@ -13,7 +13,6 @@ import numpy as np
 
 __all__ = ["Change", "find_change"]
 
-
 # Number of standard deviations by which the means before and after a change must differ, at the
 # most significant split. Of 1,000 simulated months of 30,000 requests and three experts, each with
 # scores and dollars, checked every 100 requests, 0.7% had a false alarm.

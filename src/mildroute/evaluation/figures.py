@@ -15,7 +15,6 @@ from mildroute.evaluation.resampling import (
 
 __all__ = ["FIGURES", "figure_columns", "gap_of_means"]
 
-
 # A way to the oracle below this is a rounding error.
 _ROUNDING = 1e-9
 # Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`.

@@ -29,7 +29,6 @@ __all__ = [
     "measure_frontier",
 ]
 
-
 # Number of bills at which the band is drawn.
 _GRID = 50
 

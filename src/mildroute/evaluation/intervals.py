@@ -15,7 +15,6 @@ from mildroute.exceptions import ArgumentError, ShapeError
 
 __all__ = ["Difference", "bootstrap", "holm", "paired_difference"]
 
-
 # Standard errors below this share of the mean are rounding noise.
 _ROUNDING = 1e-12
 

@@ -18,7 +18,6 @@ from mildroute.exceptions import ArgumentError, ShapeError, TableError
 
 __all__ = ["LoggedDecisions", "read_logged_decisions"]
 
-
 _ROUNDING = 1e-6
 _PROPENSITY = "propensity:"
 _POSTERIOR = "posterior:"

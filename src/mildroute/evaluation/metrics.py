@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.evaluation.arrays import Choice, as_choice, as_matrix
-from mildroute.routers import _decision
+from mildroute.routers import _order
 
 __all__ = [
     "best_single",
@@ -28,7 +28,6 @@ __all__ = [
     "oracle",
     "regret",
 ]
-
 
 # Means closer than this are equal.
 _ROUNDING = 1e-12
@@ -49,7 +48,7 @@ def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
         array([0.1, 0.2])
     """
     matrix = as_matrix(costs)
-    return _decision.chosen_costs(matrix, as_choice(choice, *matrix.shape))
+    return _order.chosen_costs(matrix, as_choice(choice, *matrix.shape))
 
 
 def deferral_loss(costs: Any, choice: Any) -> float:

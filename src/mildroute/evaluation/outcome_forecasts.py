@@ -11,7 +11,6 @@ from mildroute.evaluation.resampling import group_codes
 
 __all__ = ["fit_outcome_model"]
 
-
 _FOLDS = 5
 _FEWEST = 10
 _STRENGTH = 3.0

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FitPlots"]
 
-
 _FOLDS = 5
 
 

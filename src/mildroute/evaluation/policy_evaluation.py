@@ -28,7 +28,6 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["Evaluation", "ExpertRow", "GroupRow", "LostRow", "evaluate_choices"]
 
-
 _LOST_ROWS = 10
 
 

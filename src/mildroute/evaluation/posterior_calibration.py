@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mildroute.evaluation.arrays import as_matrix
 from mildroute.evaluation.specialist_recall import winners
 from mildroute.exceptions import ArgumentError
-from mildroute.routers import _decision
+from mildroute.routers._order import argmax_last
 
 __all__ = ["brier_score", "calibration_error", "reliability"]
 
@@ -37,7 +37,7 @@ def reliability(
     believed, won = _check_posterior(posterior, costs)
     if bins < 1:
         raise ArgumentError(f"bins must be at least 1, got {bins}; 10 is a usual value.")
-    top = _decision.argmax_last(believed)
+    top = argmax_last(believed)
     every = np.arange(len(top))
     sure = believed[every, top]
     bin_of_row = np.clip(np.ceil(sure * bins).astype(np.intp) - 1, 0, bins - 1)

@@ -23,12 +23,13 @@ from mildroute.evaluation.cost_quality import Point
 from mildroute.evaluation.frontier_picture import check_report_extra, frontier_svg, shorten
 from mildroute.evaluation.policy_evaluation import GroupRow
 from mildroute.evaluation.resampling import Interval
-from mildroute.evaluation.router_evaluation import MeasuredTarget, RouterEvaluation, SecondLook
+from mildroute.evaluation.router_evaluation import RouterEvaluation
 from mildroute.evaluation.savings_sentences import shown_interval, shown_limits
+from mildroute.evaluation.second_look import SecondLook
+from mildroute.evaluation.target_checks import MeasuredTarget
 from mildroute.fitting.result import Figure
 
 __all__ = ["report_html"]
-
 
 _GROUPS_SHOWN = 60
 # Number of characters of an input to show.

@@ -15,7 +15,6 @@ from mildroute.exceptions import ArgumentError, ShapeError
 
 __all__ = ["BootstrapSamples", "Interval", "Means", "bootstrap_means", "group_codes"]
 
-
 # Number of draws at once: few enough to stay in the cache, many enough to leave the loop to NumPy.
 _BLOCK = 2**21
 

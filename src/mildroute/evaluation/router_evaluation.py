@@ -8,127 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mildroute._content_hash import text_fingerprints
 from mildroute._format import pluralize, to_jsonable
-from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
+from mildroute.evaluation.arrays import Choice
 from mildroute.evaluation.ceiling import calibrated
-from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_quality import Point
 from mildroute.evaluation.cost_savings import Savings, savings, savings_of_each
-from mildroute.evaluation.expert_usage import expert_shares
 from mildroute.evaluation.frontier import Frontier, measure_frontier
-from mildroute.evaluation.intervals import Difference, paired_difference
-from mildroute.evaluation.metrics import best_single, chosen_costs
+from mildroute.evaluation.held_out_choices import request_keys
+from mildroute.evaluation.measured_decisions import MeasuredDecisions, measure_decisions
 from mildroute.evaluation.policy_evaluation import Evaluation, evaluate_choices
-from mildroute.evaluation.resampling import Interval, bootstrap_means
-from mildroute.evaluation.savings_sentences import format_points, shown_interval
-from mildroute.evaluation.small_samples import few_rows, too_few
-from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
-from mildroute.fitting.result import Line, Role, describe_router, split_words, who_answers
-from mildroute.fitting.targets import point_of, without_looks
+from mildroute.evaluation.savings_sentences import format_points
+from mildroute.evaluation.second_look import SecondLook, measure_second_look
+from mildroute.evaluation.small_samples import few_rows
+from mildroute.evaluation.target_checks import (
+    MeasuredTarget,
+    TargetCheck,
+    check_target,
+    measure_targets,
+)
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.fitting.descriptions import describe_router, split_words, who_answers
+from mildroute.fitting.result import Line, Role
 from mildroute.fitting.text_router import TextRouter
-from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
-__all__ = ["MeasuredTarget", "RouterEvaluation", "TargetCheck", "evaluate"]
-
+__all__ = ["RouterEvaluation", "evaluate"]
 
 _WEIGHTS_DRAWN = 24
 # With fewer rows, a line from forecasts to outcomes is too optimistic.
 _FEWEST_TO_CALIBRATE = 50
-# Range of qualities, in percent, that the report's slider offers.
-_LOWEST_TARGET = 50
-_HIGHEST_TARGET = 110
-
-
-@dataclass(frozen=True)
-class TargetCheck:
-    """The target of an operating point, and the measured result.
-
-    Attributes:
-        promised: The target value: dollars per 1,000 queries, or a share of the score of the best
-            single expert by score.
-        measured: The same figure on these rows; both scores of a share are resampled together.
-        verdict: ``"met"`` or ``"missed"`` if the whole interval says so, else ``"not decided"``,
-            which is also the verdict with too few rows for an interval.
-    """
-
-    target: str
-    promised: float
-    measured: Interval
-    verdict: TargetVerdict
-
-    @property
-    def words(self) -> str:
-        """Return the measured value in the target's own terms."""
-        return shown_interval(self.measured, "{:.1%}" if "%" in self.target else "{:.4g}")
-
-
-TargetVerdict = Literal["met", "not decided", "missed"]
-
-
-@dataclass(frozen=True)
-class MeasuredTarget:
-    """The results of a quality target on held-out rows.
-
-    Attributes:
-        quality: The target share of the score of the best single expert by score.
-        saved: Share of that expert's bill that is saved.
-        kept: Share of its score that is kept.
-        dollars_per_1000: Bill of 1,000 queries.
-        score: Mean score.
-        shares: Share of queries that each expert answers, shape (p,).
-        verdict: Whether these rows show that the quality is kept.
-        is_in_use: Whether the router operates at this quality.
-    """
-
-    quality: float
-    saved: Interval
-    kept: Interval
-    dollars_per_1000: Interval
-    score: float
-    shares: tuple[float, ...]
-    verdict: TargetVerdict
-    is_in_use: bool
-
-
-@dataclass(frozen=True)
-class SecondLook:
-    """The results of a cascade on held-out rows, and the gain from its looks.
-
-    Attributes:
-        looks: Looks that the router may take.
-        looked_at: Share of the rows on which answers were looked at before the choice.
-        calls: Mean number of experts called per row.
-        rows: For each look that was taken, and last for routing without looks: name, share, calls,
-            score and dollars per 1,000 on its rows.
-        plain: The same router without looks, for the same target, on all rows.
-        gain: Cost with looks minus cost without, on all rows.
-    """
-
-    looks: int
-    looked_at: float
-    calls: float
-    rows: tuple[LookRow, ...]
-    plain: LookRow
-    gain: Difference
-
-
-class LookRow(NamedTuple):
-    """Some rows of a table: their share, and calls, score and dollars per 1,000 on them."""
-
-    name: str
-    share: float
-    calls: float
-    score: float
-    dollars_per_1000: float
 
 
 @dataclass(frozen=True)
@@ -211,13 +126,15 @@ class RouterEvaluation:
             return alone or self.savings.headline
         gain = evaluation.difference.times(-1)
         if gain.low > 0:
-            return f"Scores {format_points(gain)} above {evaluation.reference}, the best by score"
+            return (
+                f"Scores {format_points(gain)} above {evaluation.reference}, the best in the table"
+            )
         if only:
             return f"Gains nothing: {only[0]} answers every query"
         beside = "below" if gain.high < 0 else "not significantly different from"
         return (
-            f"Gains nothing: its score is {beside} that of {evaluation.reference}, the best by"
-            f" score (difference {format_points(gain)})"
+            f"Gains nothing: its score is {beside} that of {evaluation.reference}, the best in"
+            f" the table (difference {format_points(gain)})"
         )
 
     @property
@@ -332,126 +249,89 @@ def evaluate(
         1.0
     """
     _check_inputs(router, table)
-    target = _target_from(target, price_weight)
-    point = point_of(router, target)
-    seen = router.see_table(table)
-    vectors = router.encoder_.transform(table.inputs)
-    aligned = _select_experts(router.with_looks(table, seen, vectors), list(router.experts_))
-    experts = router.n_experts  # a look is not a single expert to compare with
-    clusters = table.clusters.codes
-    baseline = _baseline(router, table)
-    weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
-    costs = _costs(aligned, weight)
-    best_by_score = _best_of(-aligned.scores, aligned, experts)
-    decided = router.explain_vectors(vectors, request_keys(aligned), point=point)
-    choice = np.array([each.expert for each in decided], dtype=np.intp)
-    evaluation = evaluate_choices(
-        choice,
-        costs,
-        aligned.scores,
-        aligned.dollars,
-        np.array([each.posterior for each in decided]),
-        aligned.groups,
-        experts=aligned.experts,
-        reference=_best_of(costs, aligned, experts),
-        looks=len(aligned.experts) - experts,
-        clusters=clusters,
-        seed=seed,
-    )
-    promised = _promised(router, target)
+    measured = measure_decisions(router, table, _target_from(target, price_weight), seed)
     return RouterEvaluation(
-        table=aligned,
-        evaluation=evaluation,
-        price_weight=weight,
-        frontier=_frontier(router, aligned, vectors, clusters, seed),
-        savings=_savings(choice, aligned, best_by_score, baseline, experts, clusters, seed),
-        promise=_promise(promised, aligned, choice, best_by_score, clusters, seed),
-        warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
+        table=measured.table,
+        evaluation=_evaluation(measured),
+        price_weight=measured.price_weight,
+        frontier=_frontier(measured),
+        savings=_savings(measured),
+        promise=check_target(measured),
+        warnings=(*_warnings(measured), *_seen_rows(measured)),
         about=describe_router(router),
-        point=point,
-        far_rows=sum(each.is_out_of_distribution for each in decided),
-        second_look=_second_look(
-            router, target, choice, vectors, seen, aligned, weight, clusters, seed
-        ),
-        in_reach=_in_reach(router, vectors, aligned, weight),
-        measure_targets=_targets(
-            router, aligned, vectors, best_by_score, baseline, promised, point, clusters, seed
-        ),
-        lines=_lines(router, aligned, point, choice, best_by_score, baseline, clusters, seed),
+        point=measured.point,
+        far_rows=sum(decision.is_out_of_distribution for decision in measured.decisions),
+        second_look=measure_second_look(measured),
+        in_reach=_in_reach(measured),
+        measure_targets=_deferred_targets(measured),
+        lines=_lines(measured),
     )
 
 
-def _savings(
-    choice: NDArray[np.intp],
-    table: CostTable,
-    reference: int,
-    baseline: int | None,
-    experts: int,
-    clusters: NDArray[np.intp],
-    seed: int,
-) -> Savings | None:
+def _evaluation(measured: MeasuredDecisions) -> Evaluation:
+    table = measured.table
+    return evaluate_choices(
+        measured.choice,
+        measured.costs,
+        table.scores,
+        table.dollars,
+        np.array([decision.posterior for decision in measured.decisions]),
+        table.groups,
+        experts=table.experts,
+        reference=measured.best_by_cost,
+        looks=measured.looks,
+        clusters=measured.clusters,
+        seed=measured.seed,
+    )
+
+
+def _savings(measured: MeasuredDecisions) -> Savings | None:
+    table = measured.table
     if table.dollars is None:
         return None
     return savings(
-        choice,
+        measured.choice,
         table.scores,
         table.dollars,
-        clusters,
-        reference=reference,
-        baseline=baseline,
+        measured.clusters,
+        reference=measured.best_by_score,
+        baseline=measured.baseline,
         experts=table.experts,
-        looks=len(table.experts) - experts,
-        seed=seed,
+        looks=measured.looks,
+        seed=measured.seed,
     )
 
 
-def _baseline(router: TextRouter, table: CostTable) -> int | None:
-    """Return the expert whose bill the user pays today: the stored one, or the most expensive.
-
-    Return `None` without dollars.
-    """
-    if table.dollars is None:
-        return None
-    if isinstance(router.router_, FrontierRouter):
-        curve = router.router_.curve
-        return int(curve.baseline_index - len(curve.weights))
-    return int(table.dollars.mean(axis=0).argmax())
-
-
-def _lines(
-    router: TextRouter,
-    table: CostTable,
-    point: OperatingPoint | None,
-    choice: NDArray[np.intp],
-    best: int,
-    baseline: int | None,
-    clusters: NDArray[np.intp],
-    seed: int,
-) -> tuple[Line, ...]:
+def _lines(measured: MeasuredDecisions) -> tuple[Line, ...]:
     """Return today's bill, the simplest alternative and the router on these rows."""
+    table, baseline = measured.table, measured.baseline
     if baseline is None or table.dollars is None:
         return ()
     names = list(table.experts)
-    rows = len(table)
-    named = router.router_.curve.baseline if isinstance(router.router_, FrontierRouter) else None
-    note = "" if named is not None else ", the most expensive"
-    ways: list[tuple[Role, str, NDArray[np.intp]]] = [
-        ("your baseline", f"all to {names[baseline]}{note}", np.full(rows, baseline))
+    is_chosen = measured.frontier is not None and measured.frontier.curve.baseline is not None
+    note = "" if is_chosen else ", the most expensive"
+    ways: list[tuple[Role, str, Choice]] = [
+        ("your baseline", f"all to {names[baseline]}{note}", np.full(len(table), baseline))
     ]
-    simple = None if router.provenance is None else router.provenance.alternative
+    provenance = measured.router.provenance
+    simple = None if provenance is None else provenance.alternative
     if simple is not None and simple.can_read(table):
-        chosen = simple.choose(table, request_keys(table), seed)
-        ways.append(("simplest alternative", simple.words(names), chosen))
-    words = "the router decides for each prompt" if point is None else who_answers(point, names)
-    ways.append(("router", words, choice))
+        choice = simple.choose(table, request_keys(table), measured.seed)
+        ways.append(("simplest alternative", simple.words(names), choice))
+    words = (
+        "the router decides for each prompt"
+        if measured.point is None
+        else who_answers(measured.point, names)
+    )
+    ways.append(("router", words, measured.choice))
     results = savings_of_each(
-        [chosen for _, _, chosen in ways],
+        [choice for _, _, choice in ways],
         table.scores,
         table.dollars,
-        clusters,
-        reference=best,
+        measured.clusters,
+        reference=measured.best_by_score,
         baseline=baseline,
-        seed=seed,
+        seed=measured.seed,
     )
     return tuple(
         Line(
@@ -463,138 +343,34 @@ def _lines(
     )
 
 
-def _targets(
-    router: TextRouter, table: CostTable, *arguments: Any
+def _deferred_targets(
+    measured: MeasuredDecisions,
 ) -> Callable[[], tuple[MeasuredTarget, ...]] | None:
-    if not isinstance(router.router_, FrontierRouter) or table.dollars is None:
+    if measured.frontier is None or measured.table.dollars is None:
         return None
-    return partial(_measure_targets, router, table, *arguments)
+    return partial(measure_targets, measured)
 
 
-def _measure_targets(
-    router: TextRouter,
-    table: CostTable,
-    vectors: Any,
-    best: int,
-    baseline: int | None,
-    promised: Target | None,
-    point: OperatingPoint,
-    clusters: NDArray[np.intp],
-    seed: int,
-) -> tuple[MeasuredTarget, ...]:
-    """Return the results of :func:`evaluate` at each quality, without the other figures."""
-    points = _points_of_qualities(router.router_)
-    in_use = promised.value if promised is not None and promised.kind == "quality" else None
-    if in_use is not None:
-        points[in_use] = point
-    qualities, keys = sorted(points), request_keys(table)
-    outcomes = router.outcome_model_
-    is_far = None if outcomes is None else outcomes.is_out_of_distribution(vectors)
-    choices = []
-    for quality in qualities:
-        at = points[quality]
-        choice = router.router_.predict(vectors, point=at, request_ids=keys)
-        if outcomes is not None:
-            choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
-        choices.append(choice)
-    results = savings_of_each(
-        choices,
-        table.scores,
-        table.dollars,
-        clusters,
-        reference=best,
-        baseline=baseline,
-        seed=seed,
-    )
-    return tuple(
-        MeasuredTarget(
-            quality=quality,
-            saved=saved,
-            kept=kept,
-            dollars_per_1000=bill,
-            score=float(chosen_costs(table.scores, choice).mean()),
-            shares=tuple(expert_shares(choice, len(table.experts)).tolist()),
-            verdict=_verdict(table, kept.low >= quality, kept.high < quality),
-            is_in_use=quality == in_use,
-        )
-        for quality, choice, (saved, kept, bill) in zip(qualities, choices, results, strict=True)
-    )
-
-
-def _points_of_qualities(router: FrontierRouter) -> dict[float, OperatingPoint]:
-    """Return the operating point of each whole percentage of quality that can be reached.
-
-    The first quality is at or below what the cheapest point keeps, so that lower ones change
-    nothing.
-    """
-    curve = router.curve
-    cheapest = 1 - curve.errors[curve.hull[0]]
-    lowest = 100 * cheapest / (1 - curve.best_error) if curve.best_error < 1 else 100
-    points = {}
-    for percent in range(max(int(lowest), _LOWEST_TARGET), _HIGHEST_TARGET + 1):
-        try:
-            points[percent / 100] = router.for_quality(percent / 100)
-        except UnreachableTargetError:
-            break
-    return points
-
-
-def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float) -> float | None:
-    if router.outcome_model_ is None or len(table) < _FEWEST_TO_CALIBRATE:
+def _in_reach(measured: MeasuredDecisions) -> float | None:
+    """Return the share of the way to the oracle that inputs alone allow, or `None` if unknown."""
+    model, table = measured.router.outcome_model_, measured.table
+    if model is None or len(table) < _FEWEST_TO_CALIBRATE:
         return None
-    experts = router.n_experts
-    forecasts, bills = router.outcome_model_.expected(vectors)
+    experts = measured.experts
+    forecasts, bills = model.expected(measured.vectors)
     scores = table.scores[:, :experts]
     expected = 1 - np.clip(calibrated(forecasts[:, :experts], scores), 0.0, 1.0)
     if table.dollars is not None and bills is not None:
-        expected += weight * calibrated(bills[:, :experts], table.dollars[:, :experts])
-    costs = _costs(table, weight)[:, :experts]
+        expected += measured.price_weight * calibrated(
+            bills[:, :experts], table.dollars[:, :experts]
+        )
+    costs = measured.costs[:, :experts]
     base = costs.mean(axis=0).min()
     way = base - costs.min(axis=1).mean()
     return float(max(base - expected.min(axis=1).mean(), 0.0) / way) if way > 0 else None
 
 
-def _second_look(
-    router: TextRouter,
-    target: Target | None,
-    choice: NDArray[np.intp],
-    vectors: Any,
-    seen: SeenAnswers | None,
-    table: CostTable,
-    weight: float,
-    clusters: NDArray[np.intp],
-    seed: int,
-) -> SecondLook | None:
-    if seen is None or table.dollars is None:
-        return None
-    scores, dollars = table.scores, table.dollars
-    rows, experts = np.arange(len(table)), router.n_experts
-    calls = router.router_.walk(choice, vectors, seen).is_called.sum(axis=1)
-
-    def row_of(
-        name: str, chosen: NDArray[np.intp], calls: NDArray[Any], mask: NDArray[np.bool_]
-    ) -> LookRow:
-        score = scores[rows, chosen][mask].mean()
-        bill = 1000 * dollars[rows, chosen][mask].mean()
-        return LookRow(
-            name, float(mask.mean()), float(calls[mask].mean()), float(score), float(bill)
-        )
-
-    kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
-    kinds.append(("without a look", choice < experts))
-    plain = without_looks(router, target).router_.predict(vectors, request_ids=request_keys(table))
-    costs = _costs(table, weight)
-    return SecondLook(
-        looks=len(table.experts) - experts,
-        looked_at=float((choice >= experts).mean()),
-        calls=float(calls.mean()),
-        rows=tuple(row_of(name, choice, calls, mask) for name, mask in kinds if mask.any()),
-        plain=row_of("routing alone", plain, np.ones(len(rows)), rows >= 0),
-        gain=paired_difference(costs[rows, choice], costs[rows, plain], clusters, seed=seed),
-    )
-
-
-def _check_inputs(router: Any, table: CostTable) -> None:
+def _check_inputs(router: TextRouter, table: CostTable) -> None:
     if not isinstance(router, TextRouter):
         raise ArgumentError(
             f"only a router over inputs can be asked with a table, got {type(router).__name__}; fit"
@@ -614,43 +390,14 @@ def _target_from(target: Target | None, price_weight: float | None) -> Target | 
     return Target("price weight", price_weight)
 
 
-def _promised(router: TextRouter, target: Target | None) -> Target | None:
-    """Return the target that the operating point was chosen by."""
-    if target is not None or not isinstance(router.router_, FrontierRouter):
-        return target
-    return router.target
-
-
-def _select_experts(table: CostTable, experts: list[str]) -> CostTable:
-    absent = [name for name in experts if name not in table.experts]
-    if absent:
-        raise TableError(
-            f"the table must have the router's experts, but {', '.join(map(repr, absent))} is"
-            " missing; add its scores."
-        )
-    return table if list(table.experts) == experts else table.select(experts)
-
-
-def _best_of(costs: NDArray[np.float64], table: CostTable, experts: int) -> int:
-    """Return the best single expert, ignoring looks."""
-    dollars = table.dollars
-    return best_single(costs[:, :experts], None if dollars is None else dollars[:, :experts])
-
-
-def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
-    return table.costs(price_weight=weight if table.dollars is not None else 0.0)
-
-
-def _frontier(
-    fitted: TextRouter, table: CostTable, vectors: Any, clusters: NDArray[np.intp], seed: int
-) -> Frontier | None:
+def _frontier(measured: MeasuredDecisions) -> Frontier | None:
     """Return the operable frontier, or `None` without dollars.
 
     It holds the vertices of the stored frontier, measured on these rows, and other price weights
     alongside them.
     """
-    router = fitted.router_
-    if not isinstance(router, FrontierRouter) or table.dollars is None:
+    router, table = measured.frontier, measured.table
+    if router is None or table.dollars is None:
         return None
     curve = router.curve
     drawn = (
@@ -660,79 +407,43 @@ def _frontier(
     )
     vertices = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
     weights = curve.weights[vertices]
-    choices = np.stack([router.predict(vectors, price_weight=weight) for weight in weights])
+    choices = np.stack(
+        [router.predict(measured.vectors, price_weight=weight) for weight in weights]
+    )
     # Vertices of single experts come after those of the router.
     after = len(vertices) - len(curve.weights)
     path = [
-        int(np.searchsorted(vertices, at)) if at < len(curve.weights) else int(at) + after
-        for at in curve.hull
+        int(np.searchsorted(vertices, index)) if index < len(curve.weights) else int(index) + after
+        for index in curve.hull
     ]
     return measure_frontier(
         choices,
         table.scores,
         table.dollars,
-        clusters,
+        measured.clusters,
         price_weights=weights.tolist(),
         experts=table.experts,
         path=path,
-        looks=len(table.experts) - fitted.n_experts,
-        seed=seed,
+        looks=measured.looks,
+        seed=measured.seed,
     )
 
 
-def _promise(
-    target: Target | None,
-    table: CostTable,
-    choice: NDArray[np.intp],
-    best: int,
-    clusters: NDArray[np.intp],
-    seed: int,
-) -> TargetCheck | None:
-    if target is None:
-        return None
-    promised = target.value
-    if target.kind == "budget" and table.dollars is not None:
-        bill = bootstrap_means(
-            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, clusters, seed=seed
-        ).interval("dollars")
-        words = f"at most {promised:g} dollars per 1,000 queries"
-        return TargetCheck(
-            words, promised, bill, _verdict(table, bill.high <= promised, bill.low > promised)
-        )
-    if target.kind == "quality":
-        drawn = bootstrap_means(
-            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]},
-            clusters,
-            seed=seed,
-        )
-        share = drawn.interval(lambda mean: mean["score"] / mean["best"])
-        words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"
-        return TargetCheck(
-            words, promised, share, _verdict(table, share.low >= promised, share.high < promised)
-        )
-    return None
-
-
-def _verdict(table: CostTable, inside: bool, outside: bool) -> TargetVerdict:
-    if too_few(len(table)):
-        return "not decided"
-    return "met" if inside else "missed" if outside else "not decided"
-
-
-def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
+def _warnings(measured: MeasuredDecisions) -> tuple[str, ...]:
     unpriced = (
         ("no dollars in this table: figures are error alone",)
-        if weight and table.dollars is None
+        if measured.price_weight and measured.table.dollars is None
         else ()
     )
-    return (*unpriced, *few_rows(len(table)))
+    return (*unpriced, *few_rows(len(measured.table)))
 
 
-def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
+def _seen_rows(measured: MeasuredDecisions) -> tuple[str, ...]:
     """Return a warning if the router was trained on rows that it is measured on."""
-    if router.provenance is None:
+    provenance, table = measured.router.provenance, measured.table
+    if provenance is None:
         return ()
-    seen = int(np.isin(text_fingerprints(table), router.provenance.seen).sum())
+    seen = int(np.isin(text_fingerprints(table), provenance.seen).sum())
     if not seen:
         return ()
     return (

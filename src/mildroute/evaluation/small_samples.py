@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["FEWEST_ROWS", "few_rows", "too_few"]
 
-
 # Below this number of rows intervals are too narrow to be reliable.
 FEWEST_ROWS = 50
 # Below this number of rows resampling is meaningless: the interval of one row has no width.

@@ -22,7 +22,6 @@ from mildroute.evaluation.resampling import Interval, group_codes
 
 __all__ = ["WeightedEstimate", "effective_rows", "weighted_interval"]
 
-
 # Number of standard deviations of all costs within which another cost is likely.
 _LIKELY = 3.0
 

@@ -15,7 +15,8 @@ from mildroute.routers.frontier.curve import FEWEST_TO_PROMISE
 from mildroute.routers.frontier.measurement import measure_curve
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.random_split import request_draws, select_vertex
-from mildroute.routers.simple_rule import SimpleRule, best_rule
+from mildroute.routers.rule_search import best_rule
+from mildroute.routers.simple_rule import SimpleRule
 
 # Number of rows on which a rule is sought.
 _MOST_ROWS = 20_000

@@ -10,24 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute._checks import nearest
+from mildroute._content_hash import text_fingerprints
 from mildroute._format import pluralize
-from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.fitting.alternatives import Alternative, simplest_alternative
+from mildroute.fitting.descriptions import CHEAPER, method_of
 from mildroute.fitting.imputation import complete_table, is_integer
 from mildroute.fitting.provenance import Provenance
-from mildroute.fitting.result import (
-    CHEAPER,
-    DEFAULT_QUALITY,
-    FittedRouter,
-    method_of,
-    three_lines,
-)
+from mildroute.fitting.result import FittedRouter, three_lines
 from mildroute.fitting.shift import expect_new_groups, measure_later_rows
 from mildroute.fitting.targets import (
     CONFIDENCE,
+    DEFAULT_QUALITY,
     QUERIES,
     default_price_weights,
     operating_point,

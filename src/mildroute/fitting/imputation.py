@@ -13,7 +13,7 @@ from sklearn.base import clone
 from mildroute._format import pluralize
 from mildroute.costs.table import CostTable
 from mildroute.fitting.text_router import DEFAULT_ENCODER
-from mildroute.routers.online import check_asked, impute_costs
+from mildroute.routers.imputation import check_asked, impute_costs
 
 
 def complete_table(

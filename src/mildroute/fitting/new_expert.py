@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
 from mildroute.fitting.imputation import _vectors, complete_table
-from mildroute.routers.online import KnownExperts
+from mildroute.routers.known_experts import KnownExperts
 
 
 def known_experts(

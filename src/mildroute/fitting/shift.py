@@ -10,8 +10,8 @@ from scipy.stats import t
 
 from mildroute.costs.links import link
 from mildroute.costs.table import CostTable
-from mildroute.fitting.result import DEFAULT_QUALITY, FittedRouter, LaterRows, NewGroups
-from mildroute.fitting.targets import CONFIDENCE
+from mildroute.fitting.result import FittedRouter, LaterRows, NewGroups
+from mildroute.fitting.targets import CONFIDENCE, DEFAULT_QUALITY
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._folds import cluster_codes
 from mildroute.routers.frontier.folds import cut_vectors

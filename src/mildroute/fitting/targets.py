@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
-from mildroute.fitting.result import DEFAULT_QUALITY
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.operating_point import OperatingPoint
@@ -21,6 +20,8 @@ _ROUNDING = 1e-9
 # Errors that the whole difference between the most expensive and the cheapest expert is worth at
 # the ends of the grid of price weights.
 _LEAST, _MOST = 0.003, 30.0
+# Share of the score that is kept if there is no target.
+DEFAULT_QUALITY = 0.99
 # For promises: their probability, and the size of the batch that a budget covers.
 CONFIDENCE, QUERIES = 0.95, 1000
 

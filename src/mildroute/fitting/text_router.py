@@ -6,122 +6,43 @@ Inputs go in, experts come out, and one artifact holds both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse, vstack
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute._format import format_dollars
 from mildroute.costs.clusters import find_clusters
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.fitting.fold_vectors import fold_vectors
 from mildroute.fitting.provenance import Provenance
-from mildroute.routers._decision import argmax_last, argsort_desc
+from mildroute.fitting.routed_input import ExpectedResults, RoutedInput, routed_input
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.routers.cascade.router import CascadeRouter
-from mildroute.routers.frontier.folds import cut_into_folds, cut_vectors
+from mildroute.routers.frontier.folds import cut_vectors
 from mildroute.routers.frontier.operating_point import OperatingPoint
-from mildroute.routers.frontier.random_split import request_draws, select_vertex
+from mildroute.routers.frontier.random_split import request_draws
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target, check_price_weight
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.out_of_distribution import OutcomeModel
-from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
+from mildroute.routers.training_rows import Matrix, Progress, TrainingRows
 
-__all__ = ["DEFAULT_ENCODER", "RoutedInput", "TextRouter", "fold_vectors"]
+__all__ = ["DEFAULT_ENCODER", "TextRouter"]
 
 # Creates the default encoder of a router.
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 
-# Up to this many rows, an encoder's vectors of its own training rows differ from those of new rows:
-# at "keep 99%", a router measured on such vectors served a bill that was off by 6% on average, and
-# by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At 11,000 rows the bill was
-# still off by 8% in one run.
-_OWN_ROWS = 20_000
-# The same limit for answers, which are several times as many.
+# Up to this many answers, each fold has a transformer of answers of its own, for the same reason as
+# an encoder of its own (see ``fold_vectors``).
 _OWN_ANSWERS = 20_000
-
-
-@dataclass(frozen=True)
-class RoutedInput:
-    """A router's decision for one input.
-
-    It holds the choice, the probability of each expert, and the expected results of each expert.
-
-    Attributes:
-        ranking: Indices of the experts in the order in which to call them.
-        probabilities: Probability with which each expert is chosen: 1 for one of them, unless a
-            random draw decides between two.
-        posterior: Posterior over experts, shape (p,).
-        reason: ``"router"``; ``"split"`` if a random draw decided between two experts; ``"single"``
-            if the operating point sends every input to this expert; ``"out_of_distribution"`` if
-            the input is unlike the training data and goes to the best single expert.
-        scores: Expected score of each expert, or `None` if the artifact cannot estimate it.
-        dollars: Expected dollars of each expert, or `None`.
-        is_out_of_distribution: Whether the input is unlike the router's training data.
-        price_weight: How much error a dollar is worth here, or `None` if the router has no prices.
-    """
-
-    experts: tuple[str, ...]
-    expert: int
-    ranking: tuple[int, ...]
-    probabilities: tuple[float, ...]
-    posterior: tuple[float, ...]
-    reason: str
-    scores: tuple[float, ...] | None = None
-    dollars: tuple[float, ...] | None = None
-    is_out_of_distribution: bool = False
-    price_weight: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Return the name of the expert that should answer."""
-        return self.experts[self.expert]
-
-    @property
-    def why(self) -> str:
-        """Return one sentence on why this expert was chosen."""
-        if self.reason == "out_of_distribution":
-            return (
-                "the text is unlike the training data, so the best single expert at this price"
-                f" stands in: {self.name}."
-            )
-        if self.reason == "single":
-            return f"the operating point sends every request to {self.name}."
-        if self.reason == "split":
-            chances = sorted(zip(self.probabilities, self.experts, strict=True), reverse=True)
-            sides = " and ".join(
-                f"{expert} ({chance:.0%})" for chance, expert in chances if chance > 0
-            )
-            return (
-                "the operating point is a random split: a draw, the same for the same request,"
-                f" chose {self.name} between {sides}."
-            )
-        where = "here" if self.dollars is None else "at this price"
-        return f"the router chooses {self.name} {where}{self._beside_best()}."
-
-    def _beside_best(self) -> str:
-        """Return score and dollars next to those of the expert with the highest expected score."""
-        if self.scores is None:
-            return ""
-        best = max(range(len(self.scores)), key=self.scores.__getitem__)
-        if best == self.expert:
-            return f": the highest expected score, {self.scores[best]:.3f}"
-        beside = (
-            f": expected score {self.scores[self.expert]:.3f}, beside {self.scores[best]:.3f} of"
-            f" {self.experts[best]}"
-        )
-        if self.dollars is None:
-            return beside
-        own, other = (format_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best))
-        return f"{beside}, for {own} instead of {other} per 1,000"
 
 
 class TextRouter(BaseEstimator):
@@ -480,7 +401,7 @@ class TextRouter(BaseEstimator):
             )
         else:
             ends = [(1.0, np.asarray(router.posterior_unchecked(vectors)))]
-        expected = _Expected(self.outcome_model_, vectors)
+        expected = ExpectedResults(self.outcome_model_, vectors)
         fallback = (
             names.index(default)
             if default in names[: self.n_experts]
@@ -492,7 +413,7 @@ class TextRouter(BaseEstimator):
             else np.zeros(len(request_ids))
         )
         return [
-            _prediction(
+            routed_input(
                 names,
                 row,
                 [(chance, posterior[row]) for chance, posterior in ends],
@@ -555,76 +476,10 @@ class TextRouter(BaseEstimator):
         return tags
 
 
-class _Expected:
-    """The predictions of the outcome model for some vectors, or nothing without a model."""
-
-    def __init__(self, outlook: OutcomeModel | None, vectors: Any) -> None:
-        self._outlook = outlook
-        self.scores, self.dollars, self.is_out_of_distribution = None, None, None
-        if outlook is not None:
-            self.scores, self.dollars = outlook.expected(vectors)
-            self.is_out_of_distribution = outlook.is_out_of_distribution(vectors)
-
-    def best_single(self, price_weight: float | None, experts: int) -> int:
-        if self._outlook is None:
-            return 0
-        return self._outlook.best_single(price_weight or 0.0, experts)
-
-    def of(self, row: int) -> dict[str, Any]:
-        return {
-            "scores": None if self.scores is None else tuple(self.scores[row].tolist()),
-            "dollars": None if self.dollars is None else tuple(self.dollars[row].tolist()),
-            "is_out_of_distribution": bool(
-                self.is_out_of_distribution is not None and self.is_out_of_distribution[row]
-            ),
-        }
-
-
 def _of_each(logprobs: Sequence[Any] | None, experts: int) -> Sequence[Any]:
     if logprobs is not None and len(logprobs) != experts:
         raise ShapeError(f"logprobs must be of {experts} experts, got {len(logprobs)}.")
     return [None] * experts if logprobs is None else logprobs
-
-
-def _prediction(
-    names: tuple[str, ...],
-    row: int,
-    ends: list[tuple[float, NDArray[np.float64]]],
-    draw: float,
-    point: OperatingPoint | None,
-    weight: float | None,
-    expected: _Expected,
-    fallback: int,
-) -> RoutedInput:
-    firsts = [int(argmax_last(posterior[None])[0]) for _, posterior in ends]
-    index = select_vertex(draw, ends[0][0])
-    ranking = tuple(argsort_desc(ends[index][1][None])[0].tolist())
-    probabilities = [0.0] * len(names)
-    for (chance, _), first in zip(ends, firsts, strict=True):
-        probabilities[first] += chance
-    mean = sum(chance * posterior for chance, posterior in ends)
-    expectation = expected.of(row)
-    reason = (
-        "split"
-        if len(set(firsts)) > 1
-        else "single"
-        if point is not None and not point.uses_router
-        else "router"
-    )
-    if expectation["is_out_of_distribution"]:
-        ranking = (fallback, *(index for index in ranking if index != fallback))
-        reason = "out_of_distribution"
-        probabilities = [float(index == fallback) for index in range(len(names))]
-    return RoutedInput(
-        names,
-        ranking[0],
-        ranking,
-        tuple(probabilities),
-        tuple(np.asarray(mean).tolist()),
-        reason,
-        price_weight=weight,
-        **expectation,
-    )
 
 
 def _clusters_of(X: Any, groups: Any, costs: Any) -> NDArray[np.intp] | None:
@@ -634,33 +489,3 @@ def _clusters_of(X: Any, groups: Any, costs: Any) -> NDArray[np.intp] | None:
         return None
     scores = -np.asarray(costs, dtype=np.float64)
     return find_clusters(inputs, groups, scores=scores if scores.ndim == 2 else None).codes
-
-
-def fold_vectors(
-    encoder: Any,
-    X: Any,
-    vectors: Any,
-    router: Any,
-    clusters: NDArray[np.intp] | None = None,
-) -> list[FoldVectors] | None:
-    """Return vectors of all inputs by encoders that were not trained on a fold.
-
-    Return `None` if ``vectors`` themselves may be cut into folds.
-    """
-    rows = vectors.shape[0]
-    if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:
-        return None
-    inputs = X if isinstance(X, list) else list(X)
-    folds = []
-    for held_out in cut_into_folds(rows, router.random_state, clusters):
-        seen = np.setdiff1d(np.arange(rows), held_out)
-        own = clone(encoder)
-        try:
-            own_vectors = own.fit_transform([inputs[row] for row in seen])
-        except ArgumentError:
-            return None  # some folds alone have nothing to encode
-        both = (own_vectors, own.transform([inputs[row] for row in held_out]))
-        back = np.argsort(np.concatenate([seen, held_out]))
-        stacked = vstack(both, format="csr") if issparse(own_vectors) else np.concatenate(both)
-        folds.append(FoldVectors(held_out, stacked[back]))
-    return folds or None

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from mildroute.decision.feedback import read_feedback, read_samples
 from mildroute.decision.log import read_decisions
 from mildroute.evaluation.sequential import explored_gain
-from mildroute.fitting.text_router import RoutedInput, TextRouter
+from mildroute.fitting.routed_input import RoutedInput
+from mildroute.fitting.text_router import TextRouter
 
 __all__ = ["RouterPair", "Row", "read_traffic", "scored_rows"]
 

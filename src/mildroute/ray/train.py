@@ -22,7 +22,7 @@ from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError, Tabl
 from mildroute.losses.margins import reward_mass, theory_margins, winner_counts
 from mildroute.losses.modules import MILDLoss
 from mildroute.losses.rewards import rewards_of
-from mildroute.routers._mlp import positive_spread
+from mildroute.routers._batches import positive_spread
 from mildroute.routers.mild import MildRouter
 
 with needs_extra("ray", extra="ray", user="mildroute.ray"):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         BestSingleRouter as BestSingleRouter,
         CheapestRouter as CheapestRouter,
         MostExpensiveRouter as MostExpensiveRouter,
-        OracleRouter as OracleRouter,
         RandomRouter as RandomRouter,
     )
     from mildroute.routers.cascade.features import SeenAnswers as SeenAnswers
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from mildroute.routers.frontier.operating_point import OperatingPoint as OperatingPoint
     from mildroute.routers.frontier.router import FrontierRouter as FrontierRouter
     from mildroute.routers.frontier.target import Target as Target
+    from mildroute.routers.imputation import impute_costs as impute_costs
     from mildroute.routers.knn import KNNRouter as KNNRouter
+    from mildroute.routers.known_experts import KnownExperts as KnownExperts
     from mildroute.routers.mild import MildRouter as MildRouter
-    from mildroute.routers.online import (
-        KnownExperts as KnownExperts,
-        OnlineRouter as OnlineRouter,
-        impute_costs as impute_costs,
-    )
+    from mildroute.routers.online import OnlineRouter as OnlineRouter
+    from mildroute.routers.oracle import OracleRouter as OracleRouter
     from mildroute.routers.regression import RegressionRouter as RegressionRouter
     from mildroute.routers.surrogate import (
         CrossEntropyRouter as CrossEntropyRouter,
@@ -54,9 +52,9 @@ __all__, __getattr__, __dir__ = lazy_exports(
             "BestSingleRouter",
             "CheapestRouter",
             "MostExpensiveRouter",
-            "OracleRouter",
             "RandomRouter",
         ),
+        "mildroute.routers.oracle": ("OracleRouter",),
         "mildroute.routers.cascade.features": ("SeenAnswers",),
         "mildroute.routers.cascade.router": ("CascadePath", "CascadeRouter"),
         "mildroute.routers.cost_sensitive": ("CostSensitiveClassifier",),
@@ -66,7 +64,9 @@ __all__, __getattr__, __dir__ = lazy_exports(
         "mildroute.routers.frontier.target": ("Target",),
         "mildroute.routers.knn": ("KNNRouter",),
         "mildroute.routers.mild": ("MildRouter",),
-        "mildroute.routers.online": ("KnownExperts", "OnlineRouter", "impute_costs"),
+        "mildroute.routers.known_experts": ("KnownExperts",),
+        "mildroute.routers.online": ("OnlineRouter",),
+        "mildroute.routers.imputation": ("impute_costs",),
         "mildroute.routers.regression": ("RegressionRouter",),
         "mildroute.routers.surrogate": (
             "CrossEntropyRouter",

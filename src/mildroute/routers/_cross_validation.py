@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.routers._folds import assign_folds, count_units
-from mildroute.routers._linear_model import (
-    ROUGH,
-    RowLoss,
-    WhitenedFeatures,
-    minimize_linear,
-    whiten,
-)
+from mildroute.routers._linear_model import ROUGH, RowLoss, minimize_linear
+from mildroute.routers._whitening import WhitenedFeatures, whiten
 from mildroute.routers.training_rows import Matrix, TrainingRows
 
 # Penalties tried, from strong to weak, in units of the features' variance.

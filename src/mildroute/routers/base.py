@@ -23,13 +23,13 @@ from threadpoolctl import threadpool_limits
 from mildroute._hashing import hash_of_data
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError, CostError, ShapeError
-from mildroute.routers._decision import argmax_last, argsort_desc, chosen_costs
 from mildroute.routers._folds import cluster_codes
+from mildroute.routers._order import argmax_last, argsort_desc, chosen_costs
 from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
 if TYPE_CHECKING:
     from mildroute.routers.cascade.features import SeenAnswers
-    from mildroute.routers.features import FeatureSets
+    from mildroute.routers.feature_sets import FeatureSets
 
 __all__ = ["RouterMixin", "check_costs", "expert_names", "fitting_threads", "posterior_of_costs"]
 

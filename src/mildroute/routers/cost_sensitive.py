@@ -12,8 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from mildroute.exceptions import ArgumentError, CostError, ShapeError
-from mildroute.routers._decision import argmax_last
-from mildroute.routers._linear_model import RowLoss, minimize_linear, whiten
+from mildroute.routers._linear_model import RowLoss, minimize_linear
+from mildroute.routers._order import argmax_last
+from mildroute.routers._whitening import whiten
 from mildroute.routers.training_rows import Matrix
 
 __all__ = ["CostSensitiveClassifier"]

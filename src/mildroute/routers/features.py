@@ -1,11 +1,15 @@
-"""Topic features, and the feature sets that ``MildRouter`` chooses between."""
+"""Topic features: soft memberships in clusters of vectors and in groups of training rows.
+
+A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. A few topics
+hold most of what decides between experts, and a linear router on them generalizes better than one
+on the raw vector.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +23,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._folds import assign_folds
 
-__all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "memberships"]
-
-
-# Topic features: soft memberships of each vector in clusters and, if training rows carry groups, in
-# those groups.
-#
-# A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. A few topics
-# hold most of what decides between experts, and a linear router on them generalizes better than one
-# on the raw vector.
-
+__all__ = ["TopicFeatures", "memberships"]
 
 # Sparse vectors are reduced to this many dense columns before clustering.
 _DENSE_COLUMNS = 256
@@ -222,99 +217,3 @@ def _group_layer(
     covariance += shrinkage * np.square(within).sum() / within.size * np.eye(X.shape[1])
     weights = np.linalg.lstsq(covariance, means.T, rcond=None)[0]
     return weights, np.log(shares) - (means * weights.T).sum(axis=1) / 2
-
-
-# The views of the input that a linear router may use: topics, the vector itself, or both.
-
-
-# Nothing (the best single expert), topics of groups alone, all topics, the vector, the vector with
-# its clusters, or the mean of two routers, one on the vector and one on the topics.
-FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
-
-
-@dataclass(frozen=True)
-class FeatureSets:
-    """The features of the training rows by view.
-
-    Attributes:
-        vector_scale: Factor of the vector in ``"both"`` that gives it the variance of the topics.
-    """
-
-    features: dict[FeatureSet, Any]
-    topics: dict[FeatureSet, TopicFeatures]
-    vector_scale: float = 1.0
-
-
-def build_feature_sets(
-    X: Any,
-    groups: Any,
-    wanted: Collection[FeatureSet],
-    topics: TopicFeatures,
-    clusters: NDArray[np.intp] | None = None,
-) -> FeatureSets:
-    """Build the requested views of training rows; group topics are computed out of fold.
-
-    Args:
-        X: Vectors, shape (n, d), dense or sparse.
-        groups: Group of each row, shape (n,), or `None`.
-        wanted: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
-            only view.
-        topics: A template, which is not modified.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
-    """
-    features: dict[FeatureSet, Any] = {}
-    transformers: dict[FeatureSet, TopicFeatures] = {}
-    if "groups" in wanted and groups is not None and len(np.unique(np.asarray(groups))) > 1:
-        transformers["groups"] = clone(topics).set_params(clusters=())
-        features["groups"] = transformers["groups"].fit_transform(
-            X, groups=groups, clusters=clusters
-        )
-    if "topics" in wanted or "both" in wanted:
-        transformers["topics"] = clone(topics)
-        features["topics"] = transformers["topics"].fit_transform(
-            X, groups=groups, clusters=clusters
-        )
-    if "raw" in wanted:
-        features["raw"] = X
-    scale = 1.0
-    if "both" in wanted:
-        # Without groups: next to the vector, an out-of-fold posterior would leak the row's own
-        # group.
-        transformers["both"] = transformers["topics"].without_groups()
-        shares = features["topics"][:, : len(transformers["both"].offsets_)]
-        scale = _ratio(_variance(shares), _variance(X))
-        features["both"] = _beside(X * scale, shares)
-    if set(wanted) == {"groups"} and not features:
-        raise ArgumentError(
-            "features='groups' needs groups with at least two values, got none; pass groups= to"
-            " fit, or take 'topics'."
-        )
-    return FeatureSets(
-        {view: columns for view, columns in features.items() if view in wanted}, transformers, scale
-    )
-
-
-def _beside(left: Any, right: NDArray[np.float64]) -> Any:
-    return (
-        sparse.hstack([left, right], format="csr")
-        if sparse.issparse(left)
-        else np.hstack([left, right])
-    )
-
-
-def _ratio(wanted: float, found: float) -> float:
-    """Return the factor between two variances; 1 if either is zero."""
-    return float(np.sqrt(wanted / found)) if wanted > 0 and found > 0 else 1.0
-
-
-def _variance(columns: Any) -> float:
-    """Return the mean squared distance of a row from the mean; 0 if it is only rounding."""
-    mean = np.asarray(columns.mean(axis=0, dtype=np.float64)).ravel()
-    if sparse.issparse(columns):
-        variance, rounding = (
-            float(columns.multiply(columns).sum()) / columns.shape[0] - float(mean @ mean),
-            1e-12,
-        )
-    else:
-        variance, rounding = float(np.var(columns, axis=0, dtype=np.float64).sum()), 1e-24
-    return variance if variance > rounding * float(mean @ mean) else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -11,85 +10,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import argmax_last
+from mildroute.routers._nearest import nearest_blocks
+from mildroute.routers._order import argmax_last
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
-__all__ = ["KNNRouter", "nearest_blocks"]
-
-
-# Nearest rows by plain matrix products, block by block, so that memory does not grow with the
-# number of queries.
-
-
-# Distances held at once: 128 MiB of float64.
-_BLOCK_ELEMENTS = 1 << 24
-
-# Squared distances are rounded to this fraction of the rows' mean squared norm, so that neither the
-# batch nor its order breaks a tie.
-_RESOLUTION = 1e-10
-
-
-def nearest_blocks(
-    queries: Any, rows: Any, size: int, *, own: NDArray[np.intp] | None = None, width: int = 1
-) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.float64]]]:
-    """Yield the nearest rows of each query, nearest first.
-
-    Args:
-        queries: Shape (m, d), dense or sparse.
-        rows: Shape (n, d), dense or sparse, at least ``size`` of them (excluding a query's own).
-        size: Number of neighbors of each query.
-        own: Index of the row to exclude for each query, shape (m,): itself, for leave-one-out.
-        width: Numbers that the caller holds for each neighbor; blocks shrink with it.
-
-    Yields:
-        The block of queries, the indices of their neighbors and the squared Euclidean distances,
-        both of shape (block, size). Distances are positive: none is below the resolution.
-    """
-    lengths = _squared_lengths(rows)
-    unit = _RESOLUTION * (float(lengths.mean()) or 1.0)
-    step = max(1, _BLOCK_ELEMENTS // (len(lengths) + size * width))
-    for start in range(0, queries.shape[0], step):
-        block = slice(start, min(start + step, queries.shape[0]))
-        squares = _products(queries[block], rows)
-        squares *= -2
-        squares += lengths
-        squares += _squared_lengths(queries[block])[:, None]
-        squares /= unit
-        np.rint(np.maximum(squares, 0, out=squares), out=squares)
-        if own is not None:
-            squares[np.arange(len(squares)), own[block]] = np.inf
-        near = _smallest(squares, size)
-        yield block, near, np.maximum(np.take_along_axis(squares, near, axis=1), 1) * unit
-
-
-def _smallest(values: NDArray[np.float64], size: int) -> NDArray[np.intp]:
-    """Return the columns of the smallest values of each row, ascending."""
-    near = (
-        np.argpartition(values, size - 1, axis=1)[:, :size]
-        if size < values.shape[1]
-        else np.tile(np.arange(size), (len(values), 1))
-    )
-    near.sort(axis=1)
-    order = np.argsort(np.take_along_axis(values, near, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(near, order, axis=1)
-
-
-def _products(queries: Any, rows: Any) -> NDArray[np.float64]:
-    if not sparse.issparse(rows):
-        return np.asarray(queries @ rows.T, dtype=np.float64)
-    dense = queries.toarray() if sparse.issparse(queries) else queries
-    return np.ascontiguousarray(np.asarray(rows @ dense.T).T)
-
-
-def _squared_lengths(rows: Any) -> NDArray[np.float64]:
-    if sparse.issparse(rows):
-        return np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))
-
-
-# Nearest neighbors: an expert is expected to cost what it cost on the most similar training rows.
-
+__all__ = ["KNNRouter"]
 
 # Numbers of neighbors tried, from smooth to rough; ties go to the first.
 _SIZES = (160, 80, 40, 20, 10, 5)

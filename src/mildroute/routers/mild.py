@@ -11,30 +11,30 @@ from sklearn.base import BaseEstimator, clone
 
 from mildroute.exceptions import ArgumentError, MarginError, ShapeError
 from mildroute.routers._cross_validation import ALPHAS
-from mildroute.routers._decision import MARGIN_RULES, break_ties, log_posterior, margins_by
+from mildroute.routers._decision import break_ties, log_posterior
 from mildroute.routers._folds import CV, assign_folds, count_folds, count_units
-from mildroute.routers._linear_model import minimize_linear, whiten
+from mildroute.routers._held_out_metrics import held_out_metrics
+from mildroute.routers._linear_model import minimize_linear
 from mildroute.routers._mlp import fit_network, forward
+from mildroute.routers._rewards import MARGIN_RULES, margins_by
 from mildroute.routers._ridge import ridge
 from mildroute.routers._search import (
     REGRESSION,
-    SearchResult,
     SearchSpace,
     best_single,
     constant_scores,
     evaluate_fixed,
-    held_out_metrics,
     margin_specs,
     search,
-    select_one_se,
-    to_cv_results,
 )
+from mildroute.routers._search_result import SearchResult, select_one_se, to_cv_results
+from mildroute.routers._whitening import whiten
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.features import FeatureSet, FeatureSets, TopicFeatures, build_feature_sets
+from mildroute.routers.feature_sets import FeatureSet, FeatureSets, build_feature_sets
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.training_rows import Matrix, Progress, TrainingRows
 
 __all__ = ["MildRouter"]
-
 
 _CHOICES = {
     "reward": ("cv", "gap", "complement", "sum"),

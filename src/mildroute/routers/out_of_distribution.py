@@ -16,11 +16,10 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import argmax_last
+from mildroute.routers._order import argmax_last
 from mildroute.routers._ridge import ridge
 
 __all__ = ["OutcomeModel"]
-
 
 _LANDMARKS = 1024
 _BINS = 20

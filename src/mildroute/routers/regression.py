@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import argmax_last
+from mildroute.routers._order import argmax_last
 from mildroute.routers._ridge import RidgeFit, ridge
 from mildroute.routers.base import RouterMixin, posterior_of_costs
-from mildroute.routers.features import FeatureSet, TopicFeatures, build_feature_sets
+from mildroute.routers.feature_sets import FeatureSet, build_feature_sets
+from mildroute.routers.features import TopicFeatures
 from mildroute.routers.training_rows import Matrix, Progress, TrainingRows
 
 __all__ = ["RegressionRouter"]

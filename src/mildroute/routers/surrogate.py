@@ -18,16 +18,17 @@ from mildroute._optional import load_torch
 from mildroute._plugins import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
-from mildroute.routers._decision import (
+from mildroute.routers._deferral_loss import deferral_row_loss
+from mildroute.routers._folds import CV, assign_folds, count_folds
+from mildroute.routers._linear_model import RowLoss, minimize_linear
+from mildroute.routers._order import argmax_last, chosen_costs
+from mildroute.routers._rewards import (
     MARGIN_RULES,
-    argmax_last,
-    chosen_costs,
     margins_by,
     smoothed_win_counts,
     winner_targets,
 )
-from mildroute.routers._folds import CV, assign_folds, count_folds
-from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
+from mildroute.routers._whitening import whiten
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.training_rows import Matrix, drop_zero_weight
 

@@ -13,7 +13,7 @@ from mildroute.routers._folds import cluster_codes
 
 if TYPE_CHECKING:
     from mildroute.routers.cascade.features import SeenAnswers
-    from mildroute.routers.features import FeatureSets
+    from mildroute.routers.feature_sets import FeatureSets
 
 __all__ = ["FoldVectors", "Matrix", "Progress", "TrainingRows", "drop_zero_weight"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute.routers._decision import argmax_last
-from mildroute.routers._search import mean_and_error
+from mildroute.routers._order import argmax_last
+from mildroute.routers._search_result import mean_and_error
 from mildroute.routers.base import posterior_of_costs
 from mildroute.routers.cascade.features import MOST_SEEN, AnswerDesign, SeenAnswers, to_dense
 from mildroute.routers.frontier.price_grid import PriceGridRouters

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute.routers._decision import argmax_last
-from mildroute.routers.features import FeatureSets
+from mildroute.routers._order import argmax_last
+from mildroute.routers.feature_sets import FeatureSets
 from mildroute.routers.training_rows import Matrix, TrainingRows
 
 __all__ = ["PriceGridRouters"]

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._decision import argmax_last, argsort_desc
+from mildroute.routers._order import argmax_last, argsort_desc
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier.curve import CostQualityCurve
 from mildroute.routers.frontier.folds import (
@@ -33,7 +33,6 @@ from mildroute.routers.frontier.target import check_price_weight
 from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, TrainingRows
 
 __all__ = ["FrontierRouter"]
-
 
 # Share of the posterior that a single expert has at its vertex; the rest ranks the experts to ask
 # if it fails.

@@ -1,0 +1,109 @@
+"""The inputs that a linear router may use: topics, the vector itself, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+
+from mildroute.exceptions import ArgumentError
+from mildroute.routers.features import TopicFeatures
+
+__all__ = ["FeatureSet", "FeatureSets", "build_feature_sets"]
+
+# Nothing (the best single expert), topics of groups alone, all topics, the vector, the vector with
+# its clusters, or the mean of two routers, one on the vector and one on the topics.
+FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
+
+
+@dataclass(frozen=True)
+class FeatureSets:
+    """The features of the training rows by view.
+
+    Attributes:
+        vector_scale: Factor of the vector in ``"both"`` that gives it the variance of the topics.
+    """
+
+    features: dict[FeatureSet, Any]
+    topics: dict[FeatureSet, TopicFeatures]
+    vector_scale: float = 1.0
+
+
+def build_feature_sets(
+    X: Any,
+    groups: Any,
+    wanted: Collection[FeatureSet],
+    topics: TopicFeatures,
+    clusters: NDArray[np.intp] | None = None,
+) -> FeatureSets:
+    """Build the requested views of training rows; group topics are computed out of fold.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse.
+        groups: Group of each row, shape (n,), or `None`.
+        wanted: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
+            only view.
+        topics: A template, which is not modified.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
+    """
+    features: dict[FeatureSet, Any] = {}
+    transformers: dict[FeatureSet, TopicFeatures] = {}
+    if "groups" in wanted and groups is not None and len(np.unique(np.asarray(groups))) > 1:
+        transformers["groups"] = clone(topics).set_params(clusters=())
+        features["groups"] = transformers["groups"].fit_transform(
+            X, groups=groups, clusters=clusters
+        )
+    if "topics" in wanted or "both" in wanted:
+        transformers["topics"] = clone(topics)
+        features["topics"] = transformers["topics"].fit_transform(
+            X, groups=groups, clusters=clusters
+        )
+    if "raw" in wanted:
+        features["raw"] = X
+    scale = 1.0
+    if "both" in wanted:
+        # Without groups: next to the vector, an out-of-fold posterior would leak the row's own
+        # group.
+        transformers["both"] = transformers["topics"].without_groups()
+        shares = features["topics"][:, : len(transformers["both"].offsets_)]
+        scale = _ratio(_variance(shares), _variance(X))
+        features["both"] = _beside(X * scale, shares)
+    if set(wanted) == {"groups"} and not features:
+        raise ArgumentError(
+            "features='groups' needs groups with at least two values, got none; pass groups= to"
+            " fit, or take 'topics'."
+        )
+    return FeatureSets(
+        {view: columns for view, columns in features.items() if view in wanted}, transformers, scale
+    )
+
+
+def _beside(left: Any, right: NDArray[np.float64]) -> Any:
+    return (
+        sparse.hstack([left, right], format="csr")
+        if sparse.issparse(left)
+        else np.hstack([left, right])
+    )
+
+
+def _ratio(wanted: float, found: float) -> float:
+    """Return the factor between two variances; 1 if either is zero."""
+    return float(np.sqrt(wanted / found)) if wanted > 0 and found > 0 else 1.0
+
+
+def _variance(columns: Any) -> float:
+    """Return the mean squared distance of a row from the mean; 0 if it is only rounding."""
+    mean = np.asarray(columns.mean(axis=0, dtype=np.float64)).ravel()
+    if sparse.issparse(columns):
+        variance, rounding = (
+            float(columns.multiply(columns).sum()) / columns.shape[0] - float(mean @ mean),
+            1e-12,
+        )
+    else:
+        variance, rounding = float(np.var(columns, axis=0, dtype=np.float64).sum()), 1e-24
+    return variance if variance > rounding * float(mean @ mean) else 0.0
