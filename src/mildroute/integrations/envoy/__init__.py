@@ -1,0 +1,1 @@
+"""An Envoy external processor: Envoy carries the traffic, and asks here which expert it goes to."""

@@ -1,0 +1,130 @@
+"""Bodies of requests: what routing needs to know of them, and the same body for an expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mildroute._optional import needs_extra
+from mildroute.decision.prompt import (
+    RoutedPrompt,
+    RoutingInput,
+    prompt_of_messages,
+    prompt_of_texts,
+    text_of,
+)
+from mildroute.decision.settings import AUTO_MODEL
+from mildroute.exceptions import ArgumentError
+
+with needs_extra("orjson", extra="envoy", user="mildroute.integrations.envoy"):
+    import orjson
+
+__all__ = ["RoutableBody", "read_body"]
+
+# Objects, lists and commas of a body. More would hold the interpreter for too long, and no model
+# reads so many.
+_MAX_CONTAINERS = 200_000
+_MAX_COMMAS = 500_000
+_MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_JSON_FORMATS = ("json_object", "json_schema")
+
+
+@dataclass(frozen=True)
+class RoutableBody:
+    """A body whose client leaves the choice to the router.
+
+    Args:
+        fields: The decoded body.
+        text: The text to route.
+        tokens_in: Estimated tokens of the prompt.
+        tokens_out: Maximum tokens of the answer; 0 if unlimited.
+        needs: What an expert must support.
+        is_first_turn: Whether the conversation has no answer yet.
+    """
+
+    fields: Mapping[str, Any] = field(repr=False)
+    text: str
+    tokens_in: int
+    tokens_out: int
+    needs: frozenset[str]
+    is_first_turn: bool
+
+    def body_for(self, model: str) -> bytes:
+        """Return the body with another model.
+
+        Raises:
+            ArgumentError: The body is nested too deeply to be written.
+        """
+        try:
+            return orjson.dumps({**self.fields, "model": model})
+        except TypeError:
+            raise ArgumentError("the body is nested too deeply.") from None
+
+
+def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
+    """Read the body of a chat, a message, a response or a completion.
+
+    Args:
+        body: The bytes, as the client sent them.
+        routed: The part of a conversation that the router reads.
+
+    Returns:
+        What routing needs to know, or ``None`` if the client names another model.
+
+    Raises:
+        ArgumentError: The body is no request of these APIs, or has too many values.
+    """
+    if body.count(b"{") + body.count(b"[") > _MAX_CONTAINERS or body.count(b",") > _MAX_COMMAS:
+        raise ArgumentError("the body has too many values.")
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise ArgumentError("the body is not JSON.") from None
+    if type(fields) is not dict or type(fields.get("model")) is not str:
+        raise ArgumentError("the body must be an object with a model.")
+    if fields["model"] != AUTO_MODEL:
+        return None
+    prompt = _prompt_of(fields, routed)
+    limits = [fields[name] for name in _MAX_TOKENS if type(fields.get(name)) is int]
+    return RoutableBody(
+        fields,
+        prompt.text,
+        prompt.estimate(),
+        max(0, *limits, 0),
+        _needs_of(fields, prompt),
+        not prompt.has_answer,
+    )
+
+
+def _prompt_of(fields: Mapping[str, Any], routed: RoutingInput) -> RoutedPrompt:
+    if "messages" in fields:
+        system = text_of(fields.get("system"))
+        return prompt_of_messages(_messages(fields["messages"]), routed, system)
+    value = fields.get("input", fields.get("prompt"))
+    if not isinstance(value, (str, list)) or not value:
+        raise ArgumentError("the body must have messages, an input or a prompt.")
+    if "input" not in fields:
+        return prompt_of_texts(value, routed)
+    messages = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    instructions = fields.get("instructions")
+    return prompt_of_messages(
+        _messages(messages), routed, instructions if isinstance(instructions, str) else ""
+    )
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    if type(value) is not list or not value or not all(type(each) is dict for each in value):
+        raise ArgumentError("messages must be a list of objects that is not empty.")
+    return value
+
+
+def _needs_of(fields: Mapping[str, Any], prompt: RoutedPrompt) -> frozenset[str]:
+    needs = set(prompt.needs)
+    if fields.get("tools") or fields.get("functions"):
+        needs.add("tools")
+    text = fields.get("text")
+    for form in (fields.get("response_format"), text.get("format") if type(text) is dict else None):
+        if type(form) is dict and form.get("type") in _JSON_FORMATS:
+            needs.add("json")
+    return frozenset(needs)
