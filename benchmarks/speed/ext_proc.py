@@ -32,6 +32,7 @@ from http_load import Load, load
 from loopback import COMMAND
 from replay_server import replay_server
 from rows import Row, at_least, at_most, main, reported
+
 from tests.support.envoy import Envoy, http_filter, http_manager
 
 CONNECTIONS = 64
@@ -61,8 +62,8 @@ async def serve():
 uvloop.run(serve())
 """
 EXPERTS = """experts:
-  small: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: s, price: {input: 0.1, output: 0.2}}
-  large: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: l, price: {input: 2, output: 8}}
+  small: {kind: openai, base_url: 'http://127.0.0.1:1/v1', price: {input: 0.1, output: 0.2}}
+  large: {kind: openai, base_url: 'http://127.0.0.1:1/v1', price: {input: 2, output: 8}}
 """
 
 

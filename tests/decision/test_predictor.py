@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,38 @@ async def test_many_at_once_and_one_by_one_are_the_same(folder: Path) -> None:
     for one, other in zip(together, alone, strict=True):
         assert other is not None
         np.testing.assert_allclose(one.posterior, other.posterior, rtol=1e-5)
+    predictor.close()
+
+
+async def test_requests_of_one_turn_are_decided_together_as_each_alone(folder: Path) -> None:
+    predictor = AsyncPredictor.load(folder, RULES)
+    point = predictor.point(parse_target("quality", 0.9))
+    asked = [(text, each) for text in TEXTS[::7] for each in (point, predictor.own)]
+    together = await asyncio.gather(*[predictor.apredict(text, at, text) for text, at in asked])
+    for (text, at), prediction in zip(asked, together, strict=True):
+        alone = predictor.predict(text, at, text)
+        assert prediction is not None
+        assert (prediction.expert, prediction.orders) == (alone.expert, alone.orders)
+        assert prediction.coin == alone.coin
+        # Vectors are in single precision, and a product of matrices adds up in another order.
+        assert prediction.posterior == pytest.approx(alone.posterior, rel=1e-5)
+        assert prediction.scores == pytest.approx(alone.scores, rel=1e-5)
+        assert prediction.dollars == pytest.approx(alone.dollars, rel=1e-5)
+    predictor.close()
+
+
+async def test_a_failing_router_fails_each_request_that_waits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = AsyncPredictor.load(folder, RULES)
+
+    def fail(*_: object) -> None:
+        raise ArithmeticError("no numbers today")
+
+    monkeypatch.setattr(predictor, "predict_rows", fail)
+    asked = [predictor.apredict(text, None, text) for text in TEXTS[:3]]
+    errors = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(error) for error in errors] == [ArithmeticError] * 3
     predictor.close()
 
 

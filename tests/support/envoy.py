@@ -100,7 +100,9 @@ def on_loopback(
 
 
 def _endpoint(port: int) -> Json:
-    return {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
+    return {
+        "endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}
+    }
 
 
 class Envoy:

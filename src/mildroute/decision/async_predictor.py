@@ -21,6 +21,8 @@ __all__ = ["ROWS_PER_TURN", "AsyncPredictor", "TooManyTargetsError"]
 # Rows of one request that are decided, or recorded, before other requests get a turn: about a
 # millisecond.
 ROWS_PER_TURN = 8
+# Rows of several requests that are decided at once.
+_MAX_ROWS_AT_ONCE = 64
 # Maximum number of targets that wait for their points: each takes 10 to 40 ms of one thread, and a
 # client can make up as many as it likes.
 _MAX_WAITING_TARGETS = 8
@@ -51,6 +53,9 @@ class AsyncPredictor(Predictor):
         queue: EncoderQueue | None = None,
     ) -> None:
         self.queue = queue or EncoderQueue(self.encode, config or EncoderConfig())
+        self._waiting: dict[
+            OperatingPoint | None, list[tuple[Any, str, asyncio.Future[Prediction]]]
+        ] = {}
         self._pending: dict[Target, asyncio.Future[OperatingPoint | str]] = {}
         self._resolver = ThreadPoolExecutor(1, thread_name_prefix="mildroute-targets")
         super().__init__(router, sha256, config)
@@ -69,7 +74,30 @@ class AsyncPredictor(Predictor):
             coin_key: Seeds the coin between two vertices: the request's id, or the text itself.
         """
         row = await self.queue.encode(text)
-        return None if row is None else self.predict_row(row, point, coin_key)
+        if row is None:
+            return None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Prediction] = loop.create_future()
+        waiting = self._waiting.setdefault(point, [])
+        if not waiting:
+            # What is ready in this turn of the loop is decided at once.
+            loop.call_soon(self._predict_waiting, point)
+        waiting.append((row, coin_key, future))
+        return await future
+
+    def _predict_waiting(self, point: OperatingPoint | None) -> None:
+        waiting = self._waiting.pop(point)
+        for start in range(0, len(waiting), _MAX_ROWS_AT_ONCE):
+            members = waiting[start : start + _MAX_ROWS_AT_ONCE]
+            rows = [row for row, _, _ in members]
+            try:
+                predictions = self.predict_rows(rows, point, [key for _, key, _ in members])
+            except Exception as error:  # noqa: BLE001 - each caller raises it
+                _fail([future for _, _, future in members], error)
+                continue
+            for (_, _, future), prediction in zip(members, predictions, strict=True):
+                if not future.done():
+                    future.set_result(prediction)
 
     async def apredict_batch(
         self, texts: Sequence[str], point: OperatingPoint | None, coin_keys: Sequence[str]
@@ -131,3 +159,9 @@ class AsyncPredictor(Predictor):
         self.queue.close()
         self._resolver.shutdown(wait=False, cancel_futures=True)
         self.without_looks._resolver.shutdown(wait=False, cancel_futures=True)
+
+
+def _fail(futures: Sequence[asyncio.Future[Prediction]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,9 @@ class Outcome:
         return not self.reason and 200 <= self.status < 400
 
 
+_NAMES = tuple(field.name for field in fields(Outcome))
+
+
 class OutcomeLog:
     """Writes outcomes. Use it from one thread at a time."""
 
@@ -97,7 +100,7 @@ class OutcomeLog:
         row = {
             "decision_id": decision_id,
             "time": time,
-            **asdict(outcome),
+            **{name: getattr(outcome, name) for name in _NAMES},
             "baseline_cost_usd": baseline_cost_usd,
         }
         return self._files.append(_encoded(row).encode("utf-8", "replace")) is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 
 from mildroute.decision.drift import DriftReference
 from mildroute.decision.prediction import Prediction, rank_experts
@@ -181,49 +182,68 @@ class Predictor:
         return self.predict_row(row, point, coin_key)
 
     def predict_row(self, row: Any, point: OperatingPoint | None, coin_key: str) -> Prediction:
-        """Return the router's view of an encoded input.
+        """Return the router's view of an encoded input."""
+        return self.predict_rows([row], point, [coin_key])[0]
 
-        The result is that of ``TextRouter.explain_vectors`` for one row, a quarter faster, because
-        it makes no other objects and turns arrays into plain numbers early.
+    def predict_rows(
+        self, rows: Sequence[Any], point: OperatingPoint | None, coin_keys: Sequence[str]
+    ) -> list[Prediction]:
+        """Return the router's view of encoded inputs; 16 at once take the time of two or three.
+
+        The results are those of ``TextRouter.explain_vectors``, faster, because it makes no other
+        objects and turns arrays into plain numbers early.
+
+        Args:
+            rows: From :meth:`encode`.
+            point: From :meth:`point`.
+            coin_keys: Seeds of the coins between two vertices.
         """
-        vector = row if row.ndim == 2 else row[None, :]
-        ends = self._ends(vector, point)
-        vertices = tuple([(chance, rank_experts(self.experts, each)) for chance, each in ends])
-        posterior = ends[0][1] if len(ends) == 1 else _mean(ends)
-        scores, dollars, is_out_of_distribution = None, None, False
+        vectors = _stack(rows)
+        ends = self._ends(vectors, point)
+        scores: list[Any] = [None] * len(rows)
+        dollars: list[Any] = scores
+        outside = [False] * len(rows)
         if self._outcome_model is not None:
-            expected, paid = self._outcome_model.expected(vector)
+            expected, paid = self._outcome_model.expected(vectors)
             # The model knows a cascade's stages, too, even if it decides without them.
             count = len(self.experts)
-            scores = tuple(expected[0, :count].tolist())
-            dollars = None if paid is None else tuple(paid[0, :count].tolist())
-            is_out_of_distribution = bool(self._outcome_model.is_out_of_distribution(vector)[0])
-        coin = float(request_draws((coin_key,), self._seed)[0]) if len(ends) > 1 else 0.0
-        weight = None if point is None else point.price_weight
-        return Prediction(
-            self.experts,
-            tuple(posterior),
-            weight,
-            scores,
-            dollars,
-            is_out_of_distribution,
-            self.digest,
-            vertices,
-            coin,
-            self.default_at(weight),
-            point,
-            vector if self.looks else None,
+            scores = expected[:, :count].tolist()
+            dollars = dollars if paid is None else paid[:, :count].tolist()
+            outside = self._outcome_model.is_out_of_distribution(vectors).tolist()
+        coins = (
+            request_draws(coin_keys, self._seed).tolist() if len(ends) > 1 else [0.0] * len(rows)
         )
-
-    def _ends(self, vector: Any, point: OperatingPoint | None) -> list[tuple[float, list[float]]]:
-        """Return the probability of each vertex, and the posterior that decides there."""
-        if self._inner is None:
-            return [(1.0, vector[0].tolist())]
-        if self._frontier is None or point is None:
-            return [(1.0, self._inner.posterior_unchecked(vector)[0].tolist())]
+        weight = None if point is None else point.price_weight
+        default = self.default_at(weight)
         return [
-            (chance, posterior[0].tolist())
-            for chance, posterior in self._frontier.vertex_posteriors(vector, point)
+            Prediction(
+                self.experts,
+                tuple(ends[0][1][index] if len(ends) == 1 else _mean(ends, index)),
+                weight,
+                None if scores[index] is None else tuple(scores[index]),
+                None if dollars[index] is None else tuple(dollars[index]),
+                outside[index],
+                self.digest,
+                tuple([(chance, rank_experts(self.experts, each[index])) for chance, each in ends]),
+                coins[index],
+                default,
+                point,
+                vectors[index : index + 1] if self.looks else None,
+            )
+            for index in range(len(rows))
+        ]
+
+    def _ends(
+        self, vectors: Any, point: OperatingPoint | None
+    ) -> list[tuple[float, list[list[float]]]]:
+        """Return the probability of each vertex, and the posteriors that decide there."""
+        if self._inner is None:
+            return [(1.0, vectors.tolist())]
+        if self._frontier is None or point is None:
+            return [(1.0, self._inner.posterior_unchecked(vectors).tolist())]
+        return [
+            (chance, posterior.tolist())
+            for chance, posterior in self._frontier.vertex_posteriors(vectors, point)
         ]
 
     def stage_of(self, look: str) -> int:
@@ -378,9 +398,16 @@ class Predictor:
         """Release what the predictor holds."""
 
 
-def _mean(ends: Sequence[tuple[float, list[float]]]) -> list[float]:
+def _mean(ends: Sequence[tuple[float, list[list[float]]]], index: int) -> list[float]:
     (first, one), (second, other) = ends
-    return [first * a + second * b for a, b in zip(one, other, strict=True)]
+    return [first * a + second * b for a, b in zip(one[index], other[index], strict=True)]
+
+
+def _stack(rows: Sequence[Any]) -> Any:
+    """Return a matrix of rows, dense or sparse."""
+    if len(rows) == 1:
+        return rows[0] if rows[0].ndim == 2 else rows[0][None, :]
+    return np.stack(rows) if rows[0].ndim == 1 else sparse.vstack(rows, format="csr")
 
 
 def _match_precision(router: Any, precision: Any) -> None:

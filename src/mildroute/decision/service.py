@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +29,7 @@ from mildroute.exceptions import ArgumentError
 from mildroute.routers.frontier.target import Target
 
 if TYPE_CHECKING:
-    from mildroute.experts.config import ExpertFile, ExpertSpec
+    from mildroute.experts.config import ExpertFile
 
 __all__ = ["Caller", "DecisionService", "ServiceConfig"]
 
@@ -135,6 +135,11 @@ class DecisionService:
         )
         self._async_decider = AsyncDecider(self._decider, manager)
         self._experts = experts
+        self._prices = (
+            {}
+            if experts is None
+            else {spec.name: (spec.price, spec.per_answer) for spec in experts.experts}
+        )
         self._statuses = None if experts is None else statuses_of(experts)
         self._lock = threading.Lock()
         self._watcher: _Watcher | None = None
@@ -313,12 +318,12 @@ class DecisionService:
 
     def cost(self, expert: str, outcome: Outcome) -> float | None:
         """Return the dollars that an expert charges for a call's tokens; ``None`` if unknown."""
-        spec = next((each for each in self._specs() if each.name == expert), None)
-        if spec is None or (spec.price is None and spec.per_answer is None):
+        price, per_answer = self._prices.get(expert, (None, None))
+        if price is None and per_answer is None:
             return None
         tokens = (outcome.tokens_in, outcome.tokens_out, outcome.cached_tokens)
-        by_token = 0.0 if spec.price is None else float(spec.price.cost(*tokens))
-        return by_token + (spec.per_answer or 0.0 if outcome.is_answer else 0.0)
+        by_token = 0.0 if price is None else float(price.cost(*tokens))
+        return by_token + (per_answer or 0.0 if outcome.is_answer else 0.0)
 
     def close(self) -> None:
         """Stop following the artifact and close the logs."""
@@ -328,9 +333,6 @@ class DecisionService:
             if log is not None:
                 log.close()
         self.manager.close()
-
-    def _specs(self) -> Collection[ExpertSpec]:
-        return () if self._experts is None else self._experts.experts
 
     def _with_target(self, request: DecisionRequest) -> DecisionRequest:
         if request.target is not None or self.config.target is None:

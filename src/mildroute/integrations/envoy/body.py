@@ -35,7 +35,7 @@ class RoutableBody:
     """A body whose client leaves the choice to the router.
 
     Args:
-        fields: The decoded body.
+        other_fields: The body without its model, as JSON.
         text: The text to route.
         tokens_in: Estimated tokens of the prompt.
         tokens_out: Maximum tokens of the answer; 0 if unlimited.
@@ -43,7 +43,7 @@ class RoutableBody:
         is_first_turn: Whether the conversation has no answer yet.
     """
 
-    fields: Mapping[str, Any] = field(repr=False)
+    other_fields: bytes = field(repr=False)
     text: str
     tokens_in: int
     tokens_out: int
@@ -51,15 +51,8 @@ class RoutableBody:
     is_first_turn: bool
 
     def body_for(self, model: str) -> bytes:
-        """Return the body with another model.
-
-        Raises:
-            ArgumentError: The body is nested too deeply to be written.
-        """
-        try:
-            return orjson.dumps({**self.fields, "model": model})
-        except TypeError:
-            raise ArgumentError("the body is nested too deeply.") from None
+        """Return the body with another model."""
+        return b'{"model":' + orjson.dumps(model) + b"," + self.other_fields[1:]
 
 
 def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
@@ -73,7 +66,7 @@ def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
         What routing needs to know, or ``None`` if the client names another model.
 
     Raises:
-        ArgumentError: The body is no request of these APIs, or has too many values.
+        ArgumentError: The body is no request of these APIs, or is too large or nested too deeply.
     """
     if body.count(b"{") + body.count(b"[") > _MAX_CONTAINERS or body.count(b",") > _MAX_COMMAS:
         raise ArgumentError("the body has too many values.")
@@ -86,12 +79,17 @@ def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
     if fields["model"] != AUTO_MODEL:
         return None
     prompt = _prompt_of(fields, routed)
+    del fields["model"]
+    try:
+        other_fields = orjson.dumps(fields)
+    except TypeError:
+        raise ArgumentError("the body is nested too deeply.") from None
     limits = [fields[name] for name in _MAX_TOKENS if type(fields.get(name)) is int]
     return RoutableBody(
-        fields,
+        other_fields,
         prompt.text,
         prompt.estimate(),
-        max(0, *limits, 0),
+        max([0, *limits]),
         _needs_of(fields, prompt),
         not prompt.has_answer,
     )

@@ -18,7 +18,6 @@ from mildroute.exceptions import ArgumentError
 from mildroute.integrations.envoy.answer import AnswerReader
 from mildroute.integrations.envoy.body import RoutableBody, read_body
 from mildroute.integrations.envoy.messages import (
-    ProcessingRequest,
     continue_reply,
     open_reply,
     routed_reply,
@@ -51,6 +50,7 @@ class Exchange:
         >>> import asyncio, tempfile
         >>> from pathlib import Path
         >>> from mildroute.decision import DecisionService
+        >>> from mildroute.integrations.envoy.messages import ProcessingRequest
         >>> from mildroute.fitting.text_router import TextRouter
         >>> from mildroute.persistence.artifact import save_router
         >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
@@ -117,11 +117,14 @@ class Exchange:
             return open_reply({"reason": "compressed"})
         try:
             routable = read_body(body.body, self._routed)
-            if routable is None:
-                return continue_reply("request_body")
-            return await self._decide(routable)
         except ArgumentError as error:
             return open_reply({"reason": "malformed", "detail": str(error)})
+        if routable is None:
+            return continue_reply("request_body")
+        try:
+            return await self._decide(routable)
+        except ArgumentError as error:
+            return open_reply({"reason": "unreachable_target", "detail": str(error)})
         except TooManyTargetsError:
             return open_reply({"reason": "too_many_targets"})
 
@@ -133,8 +136,6 @@ class Exchange:
             needs=routable.needs,
             tokens=routable.tokens_in + routable.tokens_out,
         )
-        # Before the decision is logged: a body that cannot be written has none.
-        routable.body_for("")
         decision = await self._service.adecide(request, caller=_CALLER)
         expert = decision.expert
         if expert is None:

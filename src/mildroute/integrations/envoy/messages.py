@@ -88,8 +88,8 @@ def _message_classes() -> dict[str, Any]:
             message.field.add(
                 name=field_name,
                 number=number,
-                label=3 if base != kind else 1,  # type: ignore[arg-type]
-                type=_SCALARS.get(base, _MESSAGE),  # type: ignore[arg-type]
+                label=3 if base != kind else 1,
+                type=_SCALARS.get(base, _MESSAGE),
                 type_name=None if is_scalar else f".{full_name}",
             )
     # A pool of its own: the process may hold Envoy's own messages, too.
