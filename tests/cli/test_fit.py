@@ -152,6 +152,9 @@ def test_without_dollars_quality_alone_counts_and_a_budget_is_refused(
     refused = mildroute("fit", table, "--budget", 5, "--out", tmp_path / "router")
     assert refused.exit_code == 2
     assert "a budget of 5 needs dollars" in refused.stderr
+    refused = mildroute("fit", table, "--thorough", "--out", tmp_path / "router")
+    assert refused.exit_code == 2
+    assert "thorough=True needs dollars" in refused.stderr
 
 
 def test_the_table_itself_and_files_that_exist_are_not_written_over(

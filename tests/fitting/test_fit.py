@@ -312,6 +312,23 @@ def test_a_router_of_choice_is_used_and_knows_its_held_out_decisions(dollars: bo
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("thorough", True),
+        ("thorough", False),
+        ("n_jobs", 2),
+        ("baseline", "large"),
+        ("order", "time"),
+    ],
+)
+def test_arguments_that_need_dollars_are_refused_without_them(name: str, value: object) -> None:
+    table = small_table(dollars=False)
+    assert "large" in table.experts
+    with pytest.raises(TableError, match=f"{name}={value!r} needs dollars, got .* or no {name}"):
+        fit(table, **{name: value})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("thorough", ["auto", True])
 def test_one_fit_checks_and_hashes_the_costs_once(
     thorough: bool | str, monkeypatch: pytest.MonkeyPatch

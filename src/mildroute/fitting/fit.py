@@ -122,6 +122,8 @@ def fit(
         )
     _check_cascade(table, answer_characters, is_cascade=cascade)
     _check_baseline(baseline, order, table, target)
+    if table.dollars is None:
+        _check_needs_dollars(target, thorough, n_jobs, baseline, order)
     given = table
     table, warnings, rows = complete_table(table, encoder, seed)
     costs = table.costs()
@@ -131,7 +133,6 @@ def fit(
             costs,
             encoder,
             MildRouter(random_state=seed) if router is None else router,
-            target,
             judge,
             warnings,
         )
@@ -189,6 +190,32 @@ def _check_baseline(
             f"order='time' measures what a quality loses with time, got a {target.kind} of"
             f" {target.value:g}; give a quality, or leave the order out."
         )
+
+
+def _check_needs_dollars(
+    target: Target | None,
+    thorough: bool | Literal["auto"],
+    n_jobs: int | None,
+    baseline: str | None,
+    order: str | None,
+) -> None:
+    """Raise an error for arguments that a fit on a table without dollars would ignore."""
+    if target is not None:
+        raise TableError(
+            f"a {target.kind} of {target.value:g} needs dollars, got a table without"
+            " 'cost:<expert>' columns; give prices, or no target."
+        )
+    for name, value, default in (
+        ("thorough", thorough, "auto"),
+        ("n_jobs", n_jobs, None),
+        ("baseline", baseline, None),
+        ("order", order, None),
+    ):
+        if value != default:
+            raise TableError(
+                f"{name}={value!r} needs dollars, got a table without 'cost:<expert>' columns, on"
+                f" which one router is fitted for quality alone; give prices, or no {name}."
+            )
 
 
 def _simplest(
@@ -305,15 +332,9 @@ def _without_dollars(
     costs: Any,
     encoder: Any,
     router: Any,
-    target: Target | None,
     judge: str | None,
     warnings: tuple[str, ...],
 ) -> FittedRouter:
-    if target is not None:
-        raise TableError(
-            f"a {target.kind} of {target.value:g} needs dollars, got a table without"
-            " 'cost:<expert>' columns; give prices, or no target."
-        )
     fitted = TextRouter(encoder=encoder, router=router).fit(
         table.inputs,
         costs,
