@@ -1,0 +1,82 @@
+"""A classifier for LiteLLM's Auto Router, whose tiers are experts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Self
+
+from mildroute.decision.service import DecisionService
+from mildroute.exceptions import MildrouteError
+from mildroute.integrations.litellm.plugin import check_experts
+from mildroute.integrations.litellm.request import caller_of, decision_request
+from mildroute.integrations.litellm.ticket import ticket_in
+
+__all__ = ["MildrouteClassifier"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class MildrouteClassifier:
+    """Chooses the tier of a request, for ``classifier_type: custom``.
+
+    The Auto Router keeps everything else: the models of a tier, pins of conversations, keyword
+    rules, fallbacks and its savings. It asks no classifier where one of these decides, so such a
+    request is not logged here.
+
+    Args:
+        service: Decides and logs.
+        tiers: Tier of each expert, such as ``{"small": "SIMPLE", "large": "COMPLEX"}``; by default
+            each tier has the name of its expert. Experts without a tier are never chosen.
+
+    Raises:
+        ArgumentError: The router does not know an expert.
+
+    Example:
+        >>> import asyncio, tempfile
+        >>> from pathlib import Path
+        >>> from types import SimpleNamespace
+        >>> from mildroute.fitting.text_router import TextRouter
+        >>> from mildroute.persistence.artifact import save_router
+        >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
+        >>> service = DecisionService.load(save_router(router, Path(tempfile.mkdtemp()) / "router"))
+        >>> classifier = MildrouteClassifier(service, {"expert_0": "SIMPLE", "expert_1": "COMPLEX"})
+        >>> messages = [{"role": "user", "content": "sing a song"}]
+        >>> context = SimpleNamespace(structured_messages=messages, metadata={})
+        >>> asyncio.run(classifier.classify(context))
+        'COMPLEX'
+    """
+
+    def __init__(self, service: DecisionService, tiers: Mapping[str, str] | None = None) -> None:
+        check_experts(service, tiers or ())
+        self._service = service
+        self._tiers = tiers
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the classifier itself: LiteLLM copies its settings, and the classifier in them."""
+        return self
+
+    async def classify(self, context: Any) -> str | None:
+        """Return the tier of a request; ``None`` leaves the choice to ``classifier_fallback``.
+
+        Args:
+            context: LiteLLM's ``RoutingContext``.
+        """
+        statuses = self._service.statuses
+        tiers = {name: name for name in statuses} if self._tiers is None else self._tiers
+        request = decision_request(context, self._service.config.routing)
+        try:
+            decision = await self._service.adecide(
+                request,
+                {name: status for name, status in statuses.items() if name in tiers},
+                caller=caller_of(context.metadata),
+            )
+        except MildrouteError as error:
+            _LOG.warning("a request is left to the Auto Router's fallback: %s", error)
+            return None
+        # LiteLLM drops the signals of a classifier; the logger has left a ticket to write on.
+        ticket = ticket_in(context.metadata)
+        if ticket is not None:
+            ticket.enter(decision, request.conversation)
+            ticket.experts = {tier: expert for expert, tier in tiers.items()}
+        return None if decision.expert is None else tiers[decision.expert]
