@@ -197,7 +197,8 @@ class JsonlWriter:
     def close(self) -> None:
         """End the file, and remove it if it is empty. Later appends are lost."""
         if not self._file.lines:
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the folder may be gone
+                self.path.unlink()
         self._file.close()
 
     def _opened(self) -> JsonlFile:
