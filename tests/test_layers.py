@@ -84,13 +84,13 @@ HOMES = {
     "grpc": {"integrations"},
     "ray": {"ray"},
     "rich": {"cli"},
-    "starlette": {"gateway"},
+    "starlette": {"gateway", "integrations"},
     "torch": {"_optional", "losses", "routers", "encoders", "deep", "ray"},
     "transformers": {"encoders", "deep"},
     "typer": {"cli"},
-    "uvicorn": {"gateway"},
-    "pydantic": {"configuration", "decision", "experts", "gateway"},
-    "pydantic_core": {"_short_form", "configuration", "decision"},
+    "uvicorn": {"gateway", "integrations"},
+    "pydantic": {"configuration", "decision", "experts", "gateway", "integrations"},
+    "pydantic_core": {"_short_form", "configuration", "decision", "integrations"},
     "yaml": {"_yaml"},
 }
 

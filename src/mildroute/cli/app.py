@@ -14,6 +14,7 @@ from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
 from mildroute.cli.costs import costs
+from mildroute.cli.decide import serve_decisions_of
 from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
@@ -58,7 +59,7 @@ app = typer.Typer(
     epilog=(
         "Exit codes: 0 success, 1 interrupted or internal error, 2 unusable input, 3 target out of"
         " reach, 4 an expert has no scores, 5 keep the router (learn). Every command except serve"
-        " takes --json."
+        " and decide takes --json."
     ),
 )
 app.command("collect")(collect_costs)
@@ -72,6 +73,7 @@ app.command("reprice")(reprice)
 app.command("evaluate")(evaluate_router)
 app.command("route")(route_inputs)
 app.command("serve")(serve_router)
+app.command("decide")(serve_decisions_of)
 app.command("learn")(learn_from_log)
 app.command("demo")(run_demo)
 app.add_typer(costs)

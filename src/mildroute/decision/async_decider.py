@@ -9,6 +9,7 @@ from typing import Protocol
 from mildroute.decision.async_predictor import ROWS_PER_TURN, AsyncPredictor
 from mildroute.decision.decider import Decider
 from mildroute.decision.decision import Decision
+from mildroute.decision.prediction import Prediction
 from mildroute.decision.request import DecisionRequest, ExpertStatus
 
 __all__ = ["AsyncDecider", "PredictorSource", "Statuses"]
@@ -57,6 +58,20 @@ class AsyncDecider:
         prediction = await predictor.apredict(request.text, point, request.coin_key)
         decision = self.decider.choose(predictor, prediction, point, request, statuses())
         return decision, predictor
+
+    async def predict(self, request: DecisionRequest) -> Prediction | None:
+        """Return the router's view of an input; ``None`` if there is none, or not in time.
+
+        Raises:
+            ArgumentError: The target cannot be reached, or the router knows no prices.
+            TooManyTargetsError: Too many new targets wait already.
+        """
+        current = self._source.predictor
+        if current is None:
+            return None
+        predictor = self.decider.predictor_for(current, request)
+        point = await predictor.apoint(request.target)
+        return await predictor.apredict(request.text, point, request.coin_key)
 
     async def decide_batch(
         self, requests: Sequence[DecisionRequest], statuses: Statuses

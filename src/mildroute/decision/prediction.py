@@ -36,6 +36,7 @@ class Prediction:
         default: Expert for inputs unlike the training data; empty if the artifact knows none.
         point: The operating point; ``None`` if the router knows no prices.
         row: Vector of the input, which a stage of a cascade needs again.
+        posteriors: The posterior of each vertex; by default that of the only one.
     """
 
     experts: tuple[str, ...]
@@ -50,6 +51,7 @@ class Prediction:
     default: str = ""
     point: OperatingPoint | None = None
     row: Any = None
+    posteriors: tuple[tuple[float, ...], ...] = ()
 
     @cached_property
     def orders(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
@@ -60,6 +62,11 @@ class Prediction:
     def drawn(self) -> int:
         """Index of the vertex that the coin selects."""
         return select_vertex(self.coin, self.orders[0][0])
+
+    @property
+    def drawn_posterior(self) -> tuple[float, ...]:
+        """The posterior of the vertex that the coin selects."""
+        return self.posteriors[self.drawn] if self.posteriors else self.posterior
 
     @property
     def ranking(self) -> tuple[str, ...]:

@@ -229,6 +229,7 @@ class Predictor:
                 default,
                 point,
                 vectors[index : index + 1] if self.looks else None,
+                tuple([tuple(each[index]) for _, each in ends]) if len(ends) > 1 else (),
             )
             for index in range(len(rows))
         ]

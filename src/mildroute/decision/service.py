@@ -21,6 +21,7 @@ from mildroute.decision.decision import Decision
 from mildroute.decision.feedback import FeedbackLog
 from mildroute.decision.log import DecisionLog, DecisionRecord
 from mildroute.decision.outcomes import Outcome, OutcomeLog
+from mildroute.decision.prediction import Prediction
 from mildroute.decision.reload import PredictorManager
 from mildroute.decision.request import DecisionRequest, ExpertStatus
 from mildroute.decision.settings import DecisionLogConfig, EncoderConfig, RoutingConfig
@@ -265,6 +266,17 @@ class DecisionService:
         with self._lock:
             self._record(decision, request, caller, arrived, started)
         return decision
+
+    async def apredict(self, request: DecisionRequest) -> Prediction | None:
+        """Return the router's view of an input, without deciding or logging anything.
+
+        Returns:
+            The view; ``None`` if there is no router, or no vector in time.
+
+        Raises:
+            ArgumentError: The target cannot be reached, or the router knows no prices.
+        """
+        return await self._async_decider.predict(self._with_target(request))
 
     def report_outcome(
         self, decision_id: str, outcome: Outcome, *, conversation: str | None = None

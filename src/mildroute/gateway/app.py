@@ -21,6 +21,7 @@ from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
 from mildroute.gateway.api.dashboard import Dashboard
+from mildroute.gateway.api.decision_model import DecisionModelEndpoint
 from mildroute.gateway.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.gateway.api.route import RouteEndpoint
 from mildroute.gateway.authentication import AdminAuth, Authenticator
@@ -337,6 +338,11 @@ class Gateway:
             f"/v1/{path}": functools.partial(proxy.handle, path) for path in PATHS
         }
         handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
+        questions = DecisionModelEndpoint(
+            authenticator, decider, recorder, self.pool, services.manager, config
+        )
+        for path in ("systemone", "decisions"):
+            handlers[f"/v1/{path}"] = functools.partial(questions.handle, path)
         return handlers
 
     def _build_decider(self, affinity: SessionAffinity) -> RequestDecider:

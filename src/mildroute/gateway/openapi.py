@@ -6,8 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from mildroute import __version__
 from mildroute._yaml import read_document
+from mildroute.decision.openai_decisions import DecisionsRequest
+from mildroute.decision.system_one import SystemOneRequest
 
 __all__ = ["openapi_schema"]
 
@@ -27,12 +31,23 @@ def openapi_schema(
     """
     document = read_document(Path(__file__).with_name("openapi.yaml")).value
     document["info"]["version"] = __version__
+    for prefix, model in (("SystemOne", SystemOneRequest), ("OpenAI", DecisionsRequest)):
+        document["components"]["schemas"] |= _schemas_of(model, prefix)
     _set_presets(document, sorted(presets))
     if with_metrics_key:
         document["paths"]["/metrics"]["get"]["security"] = [{"operator": []}]
     if paths is not None:
         document["paths"] = {path: document["paths"][path] for path in paths}
     return document  # type: ignore[no-any-return]
+
+
+def _schemas_of(model: type[BaseModel], prefix: str) -> dict[str, Any]:
+    """Return the schemas of a body and of its parts, whose names get a prefix."""
+    schema = model.model_json_schema(ref_template=f"#/components/schemas/{prefix}{{model}}")
+    schema.pop("description", None)
+    parts = schema.pop("$defs", {})
+    name = f"{prefix}{model.__name__.removeprefix(prefix)}"
+    return {name: schema, **{f"{prefix}{part}": each for part, each in parts.items()}}
 
 
 def _set_presets(document: dict[str, Any], presets: list[str]) -> None:

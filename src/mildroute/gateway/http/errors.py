@@ -78,8 +78,11 @@ class APIError(MildrouteError):
         """Return the response's body.
 
         Args:
-            path: The path that was called; ``"messages"`` has a different error format.
+            path: The path that was called; ``"messages"`` and ``"systemone"`` have error formats of
+                their own.
         """
+        if path == "systemone":
+            return json.dumps({"detail": self.message}).encode()
         if path.startswith("messages"):
             default = "api_error" if self.status >= 500 else "invalid_request_error"
             kind = _MESSAGE_TYPES.get(self.status, default)

@@ -145,7 +145,8 @@ class Request(starlette.requests.Request):
     @property
     def error_path(self) -> str:
         """The path whose clients know another shape of errors, or empty."""
-        return "messages" if "/v1/messages" in self.scope["path"] else ""
+        path = self.scope["path"]
+        return next((name for name in ("messages", "systemone") if f"/v1/{name}" in path), "")
 
     async def read_body(self, limits: RequestLimits) -> bytes | bytearray:
         """Return the complete body; raises an APIError if it is too large or too slow."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from mildroute.decision.async_decider import AsyncDecider
 from mildroute.decision.async_predictor import AsyncPredictor, TooManyTargetsError
 from mildroute.decision.decider import Decider
 from mildroute.decision.decision import Decision
+from mildroute.decision.prediction import Prediction
 from mildroute.decision.reload import PredictorManager
-from mildroute.decision.request import AnswersRead, DecisionRequest
+from mildroute.decision.request import AnswersRead, DecisionRequest, ExpertStatus
 from mildroute.decision.settings import AUTO_MODEL, RoutingConfig
 from mildroute.decision.targets import TARGETS
 from mildroute.exceptions import ArgumentError
@@ -116,18 +117,38 @@ class RequestDecider:
         target: Target | None,
         coin_keys: Sequence[str],
         decision_ids: Sequence[str],
+        experts: Collection[str] | None = None,
     ) -> list[RoutingResult]:
         """Decide for a batch of requests, without a time limit.
 
-        The decisions may choose experts that the gateway cannot call.
+        The decisions may choose experts that the gateway cannot call, but only among ``experts`` if
+        these are given.
         """
         members = [
             self._request(parsed, target, coin_key, decision_id)
             for parsed, coin_key, decision_id in zip(requests, coin_keys, decision_ids, strict=True)
         ]
+
+        def statuses() -> dict[str, ExpertStatus]:
+            everyone = self._pool.all_statuses()
+            if experts is None:
+                return everyone
+            return {name: status for name, status in everyone.items() if name in experts}
+
         with _as_api_errors(target):
-            decisions = await self._async_decider.decide_batch(members, self._pool.all_statuses)
+            decisions = await self._async_decider.decide_batch(members, statuses)
         return [RoutingResult(decision, predictor) for decision, predictor in decisions]
+
+    async def predict(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str
+    ) -> Prediction | None:
+        """Return the router's view of a request, without deciding; ``None`` if it has none in time.
+
+        Raises:
+            APIError: The target is out of reach, or too many new targets are pending.
+        """
+        with _as_api_errors(target):
+            return await self._async_decider.predict(self._request(parsed, target, coin_key, ""))
 
     def pin_expert(self, parsed: ParsedRequest, decision_id: str = "") -> RoutingResult:
         """Return a decision for the expert that the client named.

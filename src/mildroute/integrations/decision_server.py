@@ -1,0 +1,414 @@
+"""The server of ``mildroute decide``: decisions over HTTP, and no calls to experts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from mildroute._optional import needs_extra
+from mildroute.decision.async_predictor import TooManyTargetsError
+from mildroute.decision.decision import Decision
+from mildroute.decision.outcomes import Outcome
+from mildroute.decision.prediction import Prediction
+from mildroute.decision.prompt import RoutingInput
+from mildroute.decision.questions import ExpertLabels, QuestionError, answer_questions
+from mildroute.decision.request import DecisionRequest
+from mildroute.decision.service import Caller, DecisionService
+from mildroute.decision.targets import TARGETS, parse_target
+from mildroute.exceptions import ArgumentError
+
+with needs_extra("", extra="serve", user="mildroute decide"):
+    import uvicorn
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import to_json
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from mildroute.decision import openai_decisions
+    from mildroute.decision.openai_decisions import DecisionsRequest
+    from mildroute.decision.system_one import (
+        MODEL_NAME,
+        SystemOneRequest,
+        body_of_errors,
+        body_of_message,
+        read_document,
+    )
+
+__all__ = ["ServerLimits", "create_decision_app", "serve_decisions"]
+
+_TARGET_HEADERS = {f"x-mildroute-{name.replace('_', '-')}": name for name in TARGETS}
+_REQUEST_ID = "x-request-id"
+_MAX_ID_LENGTH = 256
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OUTCOME = TypeAdapter(Outcome)
+
+Labels = Mapping[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What a client may ask of the server.
+
+    Args:
+        max_body_bytes: Maximum bytes of a body.
+        body_seconds: Seconds in which a body must arrive.
+        max_connections: Connections and requests at once; further ones get status 503.
+
+    Example:
+        >>> ServerLimits().max_body_bytes
+        2097152
+    """
+
+    max_body_bytes: int = 2 * 1024 * 1024
+    body_seconds: float = 10.0
+    max_connections: int = 1000
+
+
+class _HTTPError(Exception):
+    """A request that gets no answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def create_decision_app(
+    service: DecisionService,
+    labels: Labels | None = None,
+    key: str | None = None,
+    limits: ServerLimits | None = None,
+) -> Starlette:
+    """Return the ASGI application of a decision service, which it closes at the end.
+
+    Args:
+        service: Decides and logs.
+        labels: Expert, or experts, of each label that clients use.
+        key: The key that clients send as a bearer token; ``None`` lets everybody in.
+        limits: What a client may ask.
+    """
+    if labels and service.experts:
+        ExpertLabels(service.experts, labels)
+    endpoints = _Endpoints(service, labels, limits or ServerLimits())
+    guard = _Guard(key)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    post = {
+        "/v1/systemone": endpoints.system_one,
+        "/v1/decisions": endpoints.decisions,
+        "/v1/feedback": endpoints.feedback,
+        "/v1/outcomes": endpoints.outcomes,
+    }
+    routes = [Route(path, guard.protect(each), methods=["POST"]) for path, each in post.items()]
+    routes.append(Route("/v1/models", guard.protect(endpoints.models)))
+    routes.append(Route("/healthz", endpoints.health))
+    routes.append(Route("/readyz", endpoints.readiness))
+    handlers: dict[Any, Any] = {404: _refuse, 405: _refuse, 500: _fail}
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+
+def serve_decisions(
+    service: DecisionService,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    *,
+    labels: Labels | None = None,
+    key: str | None = None,
+    limits: ServerLimits | None = None,
+) -> None:
+    """Serve decisions until SIGINT or SIGTERM.
+
+    Args:
+        service: Decides and logs; it is closed at the end.
+        host: Address to listen on.
+        port: Port to listen on; 0 picks a free one.
+        announce: Called with the base URL once the server listens.
+        labels: Expert, or experts, of each label that clients use.
+        key: The key that clients send as a bearer token; ``None`` lets everybody in.
+        limits: What a client may ask.
+    """
+    limits = limits or ServerLimits()
+    config = uvicorn.Config(
+        create_decision_app(service, labels, key, limits),
+        host=host,
+        port=port,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        limit_concurrency=limits.max_connections,
+        timeout_graceful_shutdown=10,
+    )
+    _Server(config, announce).run()
+
+
+class _Server(uvicorn.Server):
+    """A server that announces its address."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host = self.config.host
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Guard:
+    """Admits clients with the key, or, without one, programs on this machine."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = None if key is None else f"Bearer {key}".encode()
+
+    def protect(self, handler: Handler) -> Handler:
+        """Return a handler that refuses other requests."""
+
+        async def guarded(request: Request) -> Response:
+            if self._key is None:
+                origin = request.headers.get("origin")
+                if origin is not None and urlsplit(origin).hostname not in _LOOPBACK:
+                    return _message(403, "a website must not use this server, which has no key.")
+            else:
+                sent = request.headers.get("authorization", "").encode("latin-1")
+                if not hmac.compare_digest(sent, self._key):
+                    response = _message(401, "the header authorization must hold the key.")
+                    response.headers["www-authenticate"] = "Bearer"
+                    return response
+            try:
+                return await handler(request)
+            except _HTTPError as error:
+                response = _message(error.status, str(error))
+                if error.status in (408, 413):
+                    # The rest of the body is not read.
+                    response.headers["connection"] = "close"
+                return response
+            except ClientDisconnect:
+                return _message(400, "the client has left.")
+
+        return guarded
+
+
+class _Endpoints:
+    """The endpoints of a decision service."""
+
+    def __init__(
+        self, service: DecisionService, labels: Labels | None, limits: ServerLimits
+    ) -> None:
+        self._service = service
+        self._labels = labels
+        self._limits = limits
+        routing = service.config.routing
+        self._routed = RoutingInput(routing.input, routing.input_characters)
+
+    async def system_one(self, request: Request) -> Response:
+        """Answer questions in the format of System One."""
+        document = await self._read(request, status=422)
+        try:
+            asked = SystemOneRequest.read(document)
+            return await self._answer(asked, request, "systemone")
+        except (ValidationError, QuestionError) as error:
+            return _json(422, body_of_errors(error))
+        except ArgumentError as error:
+            return _message(422, str(error))
+        except TooManyTargetsError as error:
+            return _message(429, str(error))
+
+    async def decisions(self, request: Request) -> Response:
+        """Answer questions in OpenAI's format, or in that of System One if the body has a state."""
+        try:
+            document = await self._read(request)
+        except _HTTPError as error:
+            return _json(error.status, openai_decisions.error_body(str(error)))
+        if isinstance(document, dict) and "state" in document and "input" not in document:
+            request.state.document = document
+            return await self.system_one(request)
+        try:
+            asked = DecisionsRequest.read(document)
+            return await self._answer(asked, request, "decisions")
+        except (ValidationError, QuestionError) as error:
+            return _json(400, openai_decisions.error_body(error))
+        except ArgumentError as error:
+            return _json(400, openai_decisions.error_body(str(error)))
+        except TooManyTargetsError as error:
+            return _json(429, openai_decisions.error_body(str(error), "rate_limit_exceeded"))
+
+    async def feedback(self, request: Request) -> Response:
+        """Log how good the answer to a decision was."""
+        document = _object(await self._read(request))
+        try:
+            known = self._service.report_score(
+                document.get("decision_id"),  # type: ignore[arg-type]
+                document.get("score"),  # type: ignore[arg-type]
+                document.get("detail"),
+            )
+        except ArgumentError as error:
+            return _message(400, str(error))
+        except OSError as error:
+            return _message(503, str(error))
+        return _json(200, to_json({"decision_id": document["decision_id"], "known": known}))
+
+    async def outcomes(self, request: Request) -> Response:
+        """Log the outcome and the bill of a call that carried out a decision."""
+        document = _object(await self._read(request))
+        decision_id = document.pop("decision_id", None)
+        if not isinstance(decision_id, str) or not decision_id:
+            return _message(400, "decision_id must be that of an answer.")
+        try:
+            outcome = _OUTCOME.validate_python(document)
+        except ValidationError as error:
+            return _json(422, body_of_errors(error))
+        except ArgumentError as error:
+            return _message(400, str(error))
+        if not self._service.report_outcome(decision_id, outcome):
+            return _message(503, "the outcome could not be stored; is there a log?")
+        return _json(200, to_json({"decision_id": decision_id}))
+
+    async def models(self, _: Request) -> Response:
+        """List the one model, in the words of both formats."""
+        model = {
+            "id": MODEL_NAME,
+            "object": "model",
+            "owned_by": "mildroute",
+            "name": MODEL_NAME,
+            "description": f"Decides between {', '.join(self._service.experts):.500}.",
+            "release_date": "2026-11-20",
+        }
+        return _json(200, to_json({"object": "list", "data": [model], "models": [model]}))
+
+    async def health(self, _: Request) -> Response:
+        """Say that the process lives."""
+        return _json(200, b'{"status":"ok"}')
+
+    async def readiness(self, _: Request) -> Response:
+        """Say whether there is a router, and which."""
+        predictor = self._service.manager.predictor
+        state = {
+            "router": "" if predictor is None else predictor.digest,
+            "experts": self._service.experts,
+            "ignores_answers": self._service.ignores_answers,
+        }
+        return _json(200 if self._service.experts else 503, to_json(state))
+
+    async def _answer(
+        self, asked: SystemOneRequest | DecisionsRequest, request: Request, path: str
+    ) -> Response:
+        questions = asked.resolve(ExpertLabels(self._service.experts, self._labels))
+        text = asked.text(self._routed)
+        headers = request.headers
+        decision_request = DecisionRequest(
+            text,
+            target=_target_of(headers),
+            request_id=_request_id(headers),
+        )
+        caller = Caller(path, asked.model[:_MAX_ID_LENGTH])
+        router = _RequestRouter(self._service, decision_request, caller)
+        return _json(200, asked.render(await answer_questions(questions, router), len(text)))
+
+    async def _read(self, request: Request, status: int = 400) -> Any:
+        """Return the decoded body, within the limits."""
+        if hasattr(request.state, "document"):
+            return request.state.document
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise _HTTPError(415, "the body must not be compressed; send it as it is.")
+        limit = self._limits.max_body_bytes
+        too_large = _HTTPError(413, f"the body must have at most {limit:,} bytes.")
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limit:
+                        raise too_large
+        except TimeoutError:
+            raise _HTTPError(408, "the body did not arrive in time.") from None
+        try:
+            return read_document(body)
+        except ArgumentError as error:
+            raise _HTTPError(status, str(error)) from None
+
+
+class _RequestRouter:
+    """The service as seen by the questions of one request."""
+
+    def __init__(self, service: DecisionService, request: DecisionRequest, caller: Caller) -> None:
+        self._service = service
+        self._request = request
+        self._caller = caller
+
+    async def decide(self, experts: Collection[str]) -> Decision:
+        """Decide between some experts and log the decision."""
+        statuses = {name: each for name, each in self._service.statuses.items() if name in experts}
+        return await self._service.adecide(self._request, statuses, caller=self._caller)
+
+    async def predict(self) -> Prediction | None:
+        """Return the router's view of the input."""
+        return await self._service.apredict(self._request)
+
+
+def _target_of(headers: Mapping[str, str]) -> Any:
+    sent = {name: headers[header] for header, name in _TARGET_HEADERS.items() if header in headers}
+    if len(sent) > 1:
+        raise ArgumentError(f"give one of price_weight, quality and budget, got {', '.join(sent)}.")
+    for name, value in sent.items():
+        return parse_target(name, value.strip())
+    return None
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    sent = headers.get(_REQUEST_ID, "").strip()
+    if len(sent) > _MAX_ID_LENGTH or not sent.isascii():
+        raise ArgumentError(
+            f"x-request-id must be at most {_MAX_ID_LENGTH} printable ASCII characters."
+        )
+    return sent
+
+
+def _object(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise _HTTPError(400, "the body must be a JSON object.")
+    return document
+
+
+def _json(status: int, body: bytes) -> Response:
+    return Response(body, status, media_type="application/json")
+
+
+def _message(status: int, message: str) -> Response:
+    return _json(status, body_of_message(message))
+
+
+async def _refuse(_: Request, error: Any) -> Response:
+    headers = getattr(error, "headers", None) or {}
+    message = "this path is not served." if error.status_code == 404 else "use another method."
+    response = _message(error.status_code, message)
+    response.headers.update(headers)
+    return response
+
+
+async def _fail(_: Request, __: Exception) -> Response:
+    return _message(500, "the server failed; its operator can see why in its log.")
