@@ -74,7 +74,7 @@ GATEWAY_LAYERS += ["reload", "api", "openapi", "app", "factory", "server", "__in
 HOMES = {
     "aiohttp": {"gateway"},
     "redis": {"gateway"},
-    "httpx": {"experts", "integrations", "gateway"},
+    "httpx": {"encoders", "experts", "integrations", "gateway"},
     "litellm": {"integrations"},
     "matplotlib": {"evaluation"},
     "onnxruntime": {"encoders"},

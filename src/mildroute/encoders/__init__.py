@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mildroute.encoders.base import Encoder as Encoder
     from mildroute.encoders.image import ImageEncoder as ImageEncoder
     from mildroute.encoders.sentence import SentenceEncoder as SentenceEncoder
+    from mildroute.encoders.system_one import SystemOneFeatures as SystemOneFeatures
     from mildroute.encoders.text import (
         HashingEncoder as HashingEncoder,
         NumberEncoder as NumberEncoder,
@@ -29,6 +30,7 @@ __all__, __getattr__, __dir__ = lazy_exports(
         "mildroute.encoders.base": ("Encoder",),
         "mildroute.encoders.image": ("ImageEncoder",),
         "mildroute.encoders.sentence": ("SentenceEncoder",),
+        "mildroute.encoders.system_one": ("SystemOneFeatures",),
         "mildroute.encoders.text": (
             "HashingEncoder",
             "NumberEncoder",
