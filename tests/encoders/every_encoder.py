@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 import mildroute.encoders
+from encoders.decision_model import shared_model
 from encoders.models import tiny_bert, tiny_resnet
 from mildroute.encoders.base import Encoder
 from mildroute.encoders.image import ImageEncoder
 from mildroute.encoders.sentence import SentenceEncoder
+from mildroute.encoders.system_one import SystemOneFeatures
 from mildroute.encoders.text import (
     HashingEncoder,
     NumberEncoder,
@@ -51,6 +53,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "SentenceEncoder int8": lambda: SentenceEncoder(
         tiny_bert(), precision="int8", max_tokens=32, threads=1
     ),
+    "SystemOneFeatures": lambda: SystemOneFeatures(shared_model().url),
     "TfidfEncoder characters": lambda: TfidfEncoder(unit="character", ngrams=(2, 4)),
     "UnionEncoder": lambda: UnionEncoder(
         [TfidfEncoder(), SentenceEncoder(tiny_bert(), max_tokens=32)], weights=(1.0, 0.5)

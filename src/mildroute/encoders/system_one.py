@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -176,6 +177,7 @@ class SystemOneFeatures(Encoder):
             headers = {} if key is None else {"authorization": f"Bearer {key}"}
             limits = httpx.Limits(max_connections=self.concurrency)
             self._client = httpx.Client(timeout=self.timeout, headers=headers, limits=limits)
+            weakref.finalize(self, self._client.close)
         return self._client
 
     def _answers(self) -> VectorCache:
