@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "SentenceEncoder int8": lambda: SentenceEncoder(
         tiny_bert(), precision="int8", max_tokens=32, threads=1
     ),
-    "SystemOneFeatures": lambda: SystemOneFeatures(shared_model().url),
+    "SystemOneFeatures": lambda: _system_one(),
     "TfidfEncoder characters": lambda: TfidfEncoder(unit="character", ngrams=(2, 4)),
     "UnionEncoder": lambda: UnionEncoder(
         [TfidfEncoder(), SentenceEncoder(tiny_bert(), max_tokens=32)], weights=(1.0, 0.5)
@@ -65,6 +66,12 @@ CASES: dict[str, Callable[[], Any]] = {
         ]
     ),
 }
+
+
+def _system_one() -> SystemOneFeatures:
+    # A stored router finds the model's address in the environment.
+    os.environ["MILDROUTE_DECISION_MODEL"] = shared_model().url
+    return SystemOneFeatures()
 
 
 def every_encoder() -> dict[str, Callable[[], Any]]:

@@ -81,7 +81,8 @@ def test_an_artifact_holds_no_address(
         loaded.predict(["add 1"])
     monkeypatch.setenv("MILDROUTE_DECISION_MODEL", model.url)
     monkeypatch.setenv("MILDROUTE_DECISION_MODEL_KEY", "secret")
-    assert list(load_router(folder).predict(texts[:2])) == list(router.predict(texts[:2]))
+    expected = list(router.predict(texts[:2]))
+    assert list(load_router(folder).predict(texts[:2])) == expected
     assert model.authorizations[-1] == "Bearer secret"
 
 
