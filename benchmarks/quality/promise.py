@@ -41,7 +41,7 @@ from rows import Row, at_least, at_most, main, reported
 
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
-from mildroute.fitting.fit import fit
+from mildroute.fitting.fit import FitOptions, fit_table
 from mildroute.fitting.targets import operating_point
 from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.target import Target
@@ -77,7 +77,8 @@ def run_draw(kind: str, task: str, rows: int, draw: int, folder: Path, until: fl
 
 def measured(train: CostTable, test: CostTable, draw: int) -> Iterator[dict[str, Any]]:
     start = time.process_time()
-    fitted = fit(train, target=Target("quality", 0.95), thorough="auto" if draw % 4 == 3 else False)
+    thorough: Any = "auto" if draw % 4 == 3 else False
+    fitted = fit_table(train, FitOptions(target=Target("quality", 0.95), thorough=thorough))
     cpu = time.process_time() - start
     router, scores, dollars = fitted.router, test.scores, np.asarray(test.dollars)
     curve = router.router_.curve

@@ -19,7 +19,7 @@ from mildroute.costs.table import CostTable
 from mildroute.evaluation import comparison, router_evaluation
 from mildroute.evaluation.plots import FitPlots
 from mildroute.exceptions import ArgumentError, MissingExtraError
-from mildroute.fitting.fit import fit as fit_router
+from mildroute.fitting.fit import FitOptions, fit_table
 from mildroute.fitting.result import FittedRouter, Line
 from mildroute.fitting.routed_input import RoutedInput
 from mildroute.fitting.text_router import TextRouter
@@ -280,7 +280,7 @@ def fit(
         score_scale: Worst and best score, such as (0, 100), or (1, 0) if lower is better.
         latency_unit: Unit of latencies: ``"s"`` or ``"ms"``.
         output_tokens: Tokens of an answer where the data have no counts, for prices per token.
-        encoder: As for :func:`mildroute.fitting.fit.fit`, like all arguments below.
+        encoder: As in :class:`mildroute.fitting.fit.FitOptions`, like all arguments below.
         router: Router over vectors or its name.
         thorough: Fit the surrogate losses as well; ``"auto"`` if they win on a sample.
         n_jobs: Number of processes that fit folds; `None` means one.
@@ -307,8 +307,7 @@ def fit(
         input, scores, prices, experts, score_scale, latency_unit, output_tokens
     )
     table, notes = description.read(data, missing=missing, answers=cascade)
-    fitted = fit_router(
-        table,
+    options = FitOptions(
         encoder=encoder,
         router=router,
         target=chosen_target,
@@ -316,12 +315,12 @@ def fit(
         n_jobs=n_jobs,
         seed=seed,
         judge=judge,
-        progress=progress,
         cascade=cascade,
         answer_characters=answer_characters,
         baseline=baseline,
         order=order,
     )
+    fitted = fit_table(table, options, progress=progress)
     return FitResult(**vars(fitted), table=table, notes=notes, description=description)
 
 

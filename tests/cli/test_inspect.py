@@ -20,7 +20,7 @@ def test_people_see_experts_oracle_and_what_can_be_gained(
     for words in (
         "240 queries, 2 groups, 2 experts",
         "small",
-        "best by score: large",
+        "best in the table: large",
         "best at price weight 10: large",
         "routing can gain at most",
     ):
@@ -43,8 +43,8 @@ def test_without_a_price_weight_money_is_spoken_of(
     levels = json.loads(mildroute("inspect", table, "--json").stdout)["potential"]["levels"]
     assert [level["kept"] for level in levels] == [1.0, 0.99, 0.95, 0.9]
     for level in levels:
-        assert level["coin"]["value"] - 1e-9 <= level["router"]["value"] <= level["perfect"]
-    assert levels[-1]["router"]["value"] > levels[-1]["coin"]["value"]
+        assert level["random_mix"]["value"] - 1e-9 <= level["router"]["value"] <= level["perfect"]
+    assert levels[-1]["router"]["value"] > levels[-1]["random_mix"]["value"]
 
 
 def test_without_dollars_points_of_score_are_spoken_of(

@@ -60,8 +60,8 @@ def test_a_table_worked_out_by_hand() -> None:
         [0.45, 0.459, 0.495, 0.54]
     )  # 9 dollars less for each row lost
     assert all(level.router is None for level in found.levels)  # no inputs
-    assert found.levels[0].coin.value == 0.0
-    assert found.levels[-1].coin.value == pytest.approx(
+    assert found.levels[0].random_mix.value == 0.0
+    assert found.levels[-1].random_mix.value == pytest.approx(
         0.12, abs=0.07
     )  # 0.18 without the margin of a promise
 
@@ -72,7 +72,7 @@ def test_a_quick_router_is_tried_where_there_are_inputs_and_on_a_sample_of_many_
     assert found.rows == 1000
     (level,) = (level for level in found.levels if level.kept == 0.95)
     assert level.router is not None
-    assert level.coin.value < level.router.value < level.perfect
+    assert level.random_mix.value < level.router.value < level.perfect
 
 
 def test_without_dollars_there_is_nothing_to_save() -> None:

@@ -298,7 +298,7 @@ def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> Non
     }
     found = compare(table(), routers, target=Target("quality", 0.95), test=0.3)
     assert set(found.points) == set(routers)
-    assert found.row("best by score").saved == Interval(0.0, 0.0, 0.0)
+    assert found.row("best in the table").saved == Interval(0.0, 0.0, 0.0)
     for name, point in found.points.items():
         row = found.row(name)
         shares = np.bincount(found.choices[name], minlength=3) / found.test_rows

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
+from mildroute.evaluation.cost_quality import Point
 from mildroute.evaluation.frontier import measure_frontier
 from mildroute.evaluation.frontier_picture import frontier_svg
 
@@ -40,3 +43,14 @@ def test_names_that_would_overlap_are_left_out() -> None:
         measure_frontier([[0, 0]], scores, dollars, experts=["first", "second", "third", "best"])
     )
     assert sum(name in picture for name in ("first", "second", "third")) == 1
+
+
+def test_spots_are_invisible_markers_in_the_order_given() -> None:
+    frontier = measure_frontier([[0, 1]], [[0, 1], [1, 1]], [[0.001, 0.01]] * 2)
+    spots = [Point("", 1.0, 0.5), Point("", 10.0, 1.0), Point("", 5.0, 0.8)]
+    picture = ElementTree.fromstring(frontier_svg(frontier, spots=spots))  # noqa: S314
+    (group,) = [each for each in picture.iter() if each.get("class") == "spots"]
+    markers = [each for each in group.iter() if each.tag.endswith("use")]
+    positions = [float(marker.get("x", "nan")) for marker in markers]
+    assert positions[0] < positions[2] < positions[1]
+    assert all("opacity: 0" in marker.get("style", "") for marker in markers)

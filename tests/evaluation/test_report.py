@@ -122,7 +122,7 @@ def test_the_news_comes_first_and_the_fine_print_last(found: RouterEvaluation, p
     places = [page.index(part) for part in parts]
     assert places == sorted(places)
     assert "price weight" not in page[: places[-1]]
-    assert "compared with large, the best by score" in page
+    assert "compared with large, the best in the table" in page
 
 
 @pytest.mark.parametrize(("quality", "mark"), [(0.5, "✓"), (0.96, "?")])
@@ -226,7 +226,7 @@ def test_without_dollars_the_headline_is_about_the_score() -> None:
     table = CostTable.from_data(columns)
     found = evaluate(fit(table).router, table)
     assert found.headline.startswith("Scores 45.0 points [")
-    assert found.headline.endswith("] above clerk, the best by score")
+    assert found.headline.endswith("] above clerk, the best in the table")
     assert found.targets == ()
     page = report_html(found)
     assert "Monthly bill" not in page

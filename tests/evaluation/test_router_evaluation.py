@@ -254,7 +254,7 @@ def test_another_target_is_resolved_without_fitting_and_judged(fitted: FitResult
     assert cheap.point == fitted.router.router_.for_budget(2.0)
     good = evaluate(fitted.router, HELD_OUT, target=Target("quality", 0.9))
     assert good.promise is not None
-    assert good.promise.target == "at least 90.0% of the score of large, the best by score"
+    assert good.promise.target == "at least 90.0% of the score of large, the best in the table"
     with pytest.raises(ArgumentError, match="not both"):
         evaluate(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
 

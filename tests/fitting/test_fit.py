@@ -112,7 +112,7 @@ def test_why_a_router_is_constant() -> None:
     right, wrong = np.ones(200), np.zeros(200)
     assert (
         of(right, right, 0.001, Target("quality", 0.9))
-        == "it is the best by score and the cheapest"
+        == "it is the best in the table and the cheapest"
     )
     assert (
         of(wrong, right, 0.001, Target("budget", 1.0))

@@ -19,9 +19,12 @@ def small_table(rows: int = 240, *, dollars: bool = True) -> CostTable:
     random = np.random.default_rng(0)
     song = random.random(rows) < 0.4
     starts = [random.choice(SONGS if each else SUMS) for each in song]
+    # Words of its own for each prompt, so that no two look like copies of one template.
+    words = np.random.default_rng(1).integers(0, 26, (rows, 4, 6))
+    topics = [" ".join("".join(map(chr, 97 + word)) for word in four) for four in words]
     columns: dict[str, Any] = {
         "query_id": [f"q{row}" for row in range(rows)],
-        "input": [f"{start} {row}" for row, start in enumerate(starts)],
+        "input": [f"{start} {topic}" for start, topic in zip(starts, topics, strict=True)],
         "group": ["song" if each else "sum" for each in song],
         "score:small": (
             np.where(song, random.random(rows) < 0.1, random.random(rows) < 0.9).astype(float)

@@ -104,7 +104,7 @@ def test_the_slider_answers_to_the_keyboard_and_moves_the_mark(tab: Any, address
     tab.focus("#target")
     tab.keyboard.press("Home")
     assert tab.locator("#target").input_value() == "0"
-    assert mark.get_attribute("cx") == tab.locator(".wide .spot").first.get_attribute("cx")
+    assert mark.get_attribute("cx") == tab.locator(".wide .spots use").first.get_attribute("x")
     assert mark.get_attribute("cx") != before
 
 
@@ -133,7 +133,7 @@ def test_the_script_writes_money_as_the_library_does(tab: Any, address: str) -> 
 def test_an_expert_under_the_pointer_tells_its_figures(tab: Any, address: str) -> None:
     tab.set_viewport_size(DESK)
     tab.goto(address)
-    tab.locator(".wide .spot").last.hover()
+    tab.locator(".wide .spots use").last.hover()
     assert tab.locator("#tip").is_visible()
     assert tab.locator("#tip").text_content().startswith("oracle; score ")
     tab.locator("h1").hover()
@@ -143,7 +143,7 @@ def test_an_expert_under_the_pointer_tells_its_figures(tab: Any, address: str) -
 def test_nothing_of_a_table_runs(tab: Any, evil_address: str) -> None:
     tab.goto(evil_address)
     tab.locator("#target").fill("0")
-    tab.locator(".wide .spot").last.hover()
+    tab.locator(".wide .spots use").last.hover()
     assert tab.evaluate("window.hit === undefined")
     assert tab.locator("img").count() == 0
     assert tab.locator("script").count() == 2

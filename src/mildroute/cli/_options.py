@@ -1,9 +1,10 @@
-"""Options that several commands share."""
+"""Options that several commands share, alone and in groups."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -86,7 +87,7 @@ Quality: TypeAlias = Annotated[
     float | None,
     typer.Option(
         "--quality",
-        help="At least this share of the score of the best single expert by score, such as 0.95.",
+        help="At least this share of the score of the best single expert, such as 0.95.",
         min=0,
     ),
 ]
@@ -122,41 +123,87 @@ TestShare: TypeAlias = Annotated[
 ]
 
 
-def columns_of(
-    input_column: str | None = None,
-    scores: list[str] | None = None,
-    score_scale: str | None = None,
-) -> dict[str, Any]:
-    """Return the options about columns as arguments of ``CostTable.read``.
+@dataclass(frozen=True)
+class TargetOptions:
+    """The target of an operating point: a budget, a quality or a price weight."""
 
-    Example:
-        >>> columns_of("Prompt", ["GPT=gpt-4o"], "0:100")["score_scale"]
-        (0.0, 100.0)
-    """
-    found: dict[str, Any] = {"input": input_column}
-    if scores:
-        found["scores"] = _expert_columns(scores)
-    if score_scale is not None:
-        found["score_scale"] = _scale(score_scale)
-    return {name: value for name, value in found.items() if value is not None}
+    budget: Budget = None
+    quality: Quality = None
+    price_weight: PriceWeight = None
+
+    @property
+    def target(self) -> Target | None:
+        """Return the one target that was given, or ``None``."""
+        return target_of(self.budget, self.quality, self.price_weight)
 
 
-def _expert_columns(scores: list[str]) -> Any:
-    """Return the column of each expert, or the columns alone if no option names an expert."""
-    pairs = [text.rpartition("=") for text in scores]
-    if not any(between for _, between, _ in pairs):
-        return scores
-    return {name: column if between else name for column, between, name in pairs}
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read a cost table: prices, missing scores and columns."""
+
+    prices: Prices = None
+    price_unit: PriceUnit = None
+    output_tokens: OutputTokens = None
+    missing: Missing = "raise"
+    input_column: InputColumn = None
+    scores: ScoreColumns = None
+    score_scale: ScoreScale = None
+
+    @property
+    def score_columns(self) -> dict[str, str] | list[str] | None:
+        """Return the column of each expert, or the columns alone if no option names an expert.
+
+        Example:
+            >>> TableOptions(scores=["GPT=gpt-4o", "small"]).score_columns
+            {'gpt-4o': 'GPT', 'small': 'small'}
+        """
+        if not self.scores:
+            return None
+        pairs = [text.rpartition("=") for text in self.scores]
+        if not any(equals for _, equals, _ in pairs):
+            return self.scores
+        return {name: column if equals else name for column, equals, name in pairs}
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Return the worst and the best score, or ``None``.
+
+        Example:
+            >>> TableOptions(score_scale="0:100").scale
+            (0.0, 100.0)
+        """
+        if self.score_scale is None:
+            return None
+        try:
+            worst, best = (float(part) for part in self.score_scale.split(":"))
+        except ValueError:
+            raise ArgumentError(
+                "--score-scale must be the worst and the best score, such as 0:100, got"
+                f" {self.score_scale!r}."
+            ) from None
+        return worst, best
+
+    def check_prices(self) -> None:
+        """Raise an error for options about prices without prices."""
+        if self.prices is not None:
+            return
+        if self.output_tokens is not None:
+            raise ArgumentError(
+                f"--output-tokens {self.output_tokens:g} needs --prices to become dollars; give"
+                " both or neither."
+            )
+        if self.price_unit is not None:
+            raise ArgumentError(
+                f"--price-unit {self.price_unit} needs --prices; give both or neither."
+            )
 
 
-def _scale(text: str) -> tuple[float, float]:
-    try:
-        worst, best = (float(part) for part in text.split(":"))
-    except ValueError:
-        raise ArgumentError(
-            f"--score-scale must be the worst and the best score, such as 0:100, got {text!r}."
-        ) from None
-    return worst, best
+@dataclass(frozen=True)
+class SplitOptions:
+    """How to split a table into rows to learn from and rows to measure on."""
+
+    test: TestShare = 0.2
+    by: By = "auto"
 
 
 def target_of(
@@ -170,13 +217,15 @@ def target_of(
     """
     from mildroute.routers.frontier.target import Target
 
-    given = {"budget": budget, "quality": quality, "price weight": price_weight}
-    named = {name: value for name, value in given.items() if value is not None}
-    if len(named) > 1:
+    targets: dict[str, Target] = {}
+    if budget is not None:
+        targets["--budget"] = Target("budget", budget)
+    if quality is not None:
+        targets["--quality"] = Target("quality", quality)
+    if price_weight is not None:
+        targets["--price-weight"] = Target("price weight", price_weight)
+    if len(targets) > 1:
         raise ArgumentError(
-            "give one of --budget, --quality and --price-weight, got"
-            f" {' and '.join('--' + name.replace(' ', '-') for name in named)}."
+            f"give one of --budget, --quality and --price-weight, got {' and '.join(targets)}."
         )
-    for name, value in named.items():
-        return Target(name, value)  # type: ignore[arg-type]
-    return None
+    return next(iter(targets.values()), None)

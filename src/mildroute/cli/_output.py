@@ -1,4 +1,4 @@
-"""Input and output of commands: cost tables, printed tables, JSON and progress bars."""
+"""What commands print: tables, sentences, JSON and progress bars."""
 
 from __future__ import annotations
 
@@ -7,150 +7,17 @@ import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from mildroute.exceptions import ArgumentError, TableError
-
 if TYPE_CHECKING:
-    from mildroute.costs.table import CostTable
     from mildroute.fitting.result import Line
 
 
 _WIDTH_OF_FILES = 140
-
-
-def check_counted(missing: str) -> None:
-    """Refuse ``--missing keep``, which only fitting supports."""
-    if missing == "keep":
-        raise ArgumentError(
-            "--missing keep is only for 'mildroute fit' without --hold-out, which estimates the"
-            " scores of experts that were not asked; give raise, zero or drop."
-        )
-
-
-def load_table(
-    source: str,
-    *,
-    experts: str | Sequence[str] | None = None,
-    prices: Path | None = None,
-    output_tokens: float | None = None,
-    missing: str = "raise",
-    answers: bool = False,
-    partial: bool = False,
-    price_unit: str | None = None,
-    columns: Mapping[str, Any] | None = None,
-) -> CostTable:
-    """Read a table, select experts and add dollars.
-
-    Guesses about columns and the treatment of missing scores are reported on the error stream.
-
-    Args:
-        source: Path or URL.
-        experts: Names in a list or separated by commas; ``None`` selects all experts.
-        prices: File of list prices, or ``None``.
-        output_tokens: Tokens of an answer, if the table has no counts.
-        missing: Treatment of a missing score.
-        answers: Whether to read the answers as well.
-        partial: Whether experts may have been left out for some queries, which allows
-            ``missing="keep"``.
-        price_unit: Number of tokens that the list prices are for; ``None`` uses the file's unit.
-        columns: Roles of columns, as arguments of ``CostTable.read``.
-
-    Returns:
-        The table.
-
-    Example:
-        >>> load_table("no/such.parquet")
-        Traceback (most recent call last):
-        mildroute.exceptions.TableError: 'no/such.parquet' does not exist; check the path.
-    """
-    from mildroute.costs.prices import PriceList
-    from mildroute.costs.table import CostTable
-
-    if output_tokens is not None and prices is None:
-        raise ArgumentError(
-            f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or"
-            " neither."
-        )
-    if price_unit is not None and prices is None:
-        raise ArgumentError(f"--price-unit {price_unit} needs --prices; give both or neither.")
-    if not partial:
-        check_counted(missing)
-    table = CostTable.read(
-        source,
-        experts=names_in(experts) if isinstance(experts, str) else experts,
-        missing=missing,
-        answers=answers,
-        **(columns or {}),
-    )
-    print_errors(table.notes)
-    if missing != "raise":
-        for repair in table.repairs:
-            typer.echo(f"repaired: {repair}", err=True)
-    return (
-        table
-        if prices is None
-        else table.with_prices(PriceList.read(prices, per=price_unit), output_tokens=output_tokens)
-    )
-
-
-def split_of(table: CostTable, by: str) -> str:
-    """Return how to split a table; ``"auto"`` means by its split column if it has one.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
-        >>> split_of(table, "auto")
-        'random'
-    """
-    if by != "auto":
-        return by
-    return "column" if "split" in table.arrow.column_names else "random"
-
-
-def judge_of(source: str) -> str | None:
-    """Return name and version of the judge that scored a table, from ``mildroute collect``.
-
-    Returns ``None`` if the table does not contain them.
-
-    Example:
-        >>> judge_of("no/such.parquet") is None
-        True
-    """
-    import pyarrow.parquet as pq
-
-    from mildroute.costs.missing_scores import COLLECTED
-
-    path = Path(source)
-    files = (
-        [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
-    )
-    written = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
-    if written is None:
-        return None
-    try:
-        name, version = json.loads(written)["judge"]
-    except (ValueError, LookupError, TypeError) as broken:
-        raise TableError(
-            f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the"
-            " table again."
-        ) from broken
-    return f"judge {name}, version {version}"
-
-
-def names_in(text: str | None) -> list[str] | None:
-    """Return comma-separated names as a list.
-
-    Example:
-        >>> names_in("small, large"), names_in(None)
-        (['small', 'large'], None)
-    """
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def duration(seconds: float) -> str:
@@ -195,8 +62,8 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    for place, name in enumerate(head):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
+    for index, name in enumerate(head):
+        table.add_column(name, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     if sys.stdout.isatty():
@@ -250,11 +117,21 @@ def print_notes(notes: Sequence[str], mark: str = "-") -> None:
         - no dollars
     """
     for note in notes:
-        typer.echo(_filled(f"{mark} {note}", sys.stdout))
+        print_sentence(f"{mark} {note}")
 
 
-def _filled(text: str, stream: Any) -> str:
-    """Return a sentence wrapped to the screen's width; unchanged in a file or a pipe."""
+def print_sentence(text: str) -> None:
+    """Print one sentence, wrapped to the width of a terminal.
+
+    Example:
+        >>> print_sentence("router in router, learned from 240 queries")
+        router in router, learned from 240 queries
+    """
+    typer.echo(wrap(text, sys.stdout))
+
+
+def wrap(text: str, stream: TextIO) -> str:
+    """Return a sentence wrapped to the terminal's width; unchanged in a file or a pipe."""
     if not stream.isatty():
         return text
     width = max(shutil.get_terminal_size().columns, 40)
@@ -268,7 +145,7 @@ def print_errors(notes: Sequence[str]) -> None:
         >>> print_errors(())
     """
     for note in notes:
-        typer.echo(_filled(f"note: {note}", sys.stderr), err=True)
+        typer.echo(wrap(f"note: {note}", sys.stderr), err=True)
 
 
 @contextmanager
@@ -278,11 +155,11 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     The bar disappears at the end, and is not drawn in a file or a pipe.
 
     Example:
-        >>> with progress_bar("fit") as tell:
-        ...     tell(1, 2, "first")
+        >>> with progress_bar("fit") as report:
+        ...     report(1, 2, "first")
     """
     if not sys.stderr.isatty():
-        yield lambda _done, _total, _word: None
+        yield lambda _done, _total, _label: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -300,13 +177,13 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     )
     times = (
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("remaining"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[word]}"),
+        TextColumn("{task.fields[label]}"),
     )
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
         # Hidden until the total is known.
-        task = progress.add_task("", total=None, visible=False, title=title, word="")
-        yield lambda done, total, word: progress.update(
-            task, completed=done, total=total, word=word, visible=True
+        task = progress.add_task("", total=None, visible=False, title=title, label="")
+        yield lambda done, total, label: progress.update(
+            task, completed=done, total=total, label=label, visible=True
         )

@@ -5,23 +5,26 @@ Each sub-command parses, calls one library function and prints one result.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from mildroute import __version__
+from mildroute.cli._output import wrap
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
 from mildroute.cli.costs import costs
 from mildroute.cli.decide import serve_decisions_of
 from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
-from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
+from mildroute.cli.fit import fit_router
 from mildroute.cli.import_logs import import_logs
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
 from mildroute.cli.learn import learn_from_log
+from mildroute.cli.refit import add_expert, remove_expert, reprice
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError
@@ -29,7 +32,7 @@ from mildroute.exceptions import MildrouteError, UnreachableTargetError
 __all__ = ["app"]
 
 
-# Exit codes: Ctrl-C; what was given cannot be used; the target cannot be met.
+# Exit codes: interrupted by Ctrl-C; unusable input; target out of reach.
 INTERRUPTED, BAD_INPUT, OUT_OF_REACH = 1, 2, 3
 
 
@@ -40,7 +43,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except MildrouteError as error:
-            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+            message = f"error: {' '.join(str(error).split())}"
+            typer.echo(wrap(message, sys.stderr), err=True)
             raise typer.Exit(
                 OUT_OF_REACH if isinstance(error, UnreachableTargetError) else BAD_INPUT
             ) from error

@@ -42,26 +42,23 @@ def run_demo(
     from mildroute.datasets import digits_table
     from mildroute.encoders.text import NumberEncoder
     from mildroute.evaluation.router_evaluation import evaluate
-    from mildroute.fitting.fit import fit
+    from mildroute.fitting.fit import FitOptions, fit_table
     from mildroute.persistence.artifact import save_router
     from mildroute.routers.frontier.target import Target
 
     _check_demo_folder(out)
-    with progress_bar("train three experts") as tell:
-        tell(0, 1, "")
+    with progress_bar("train three experts") as progress:
+        progress(0, 1, "")
         table = digits_table(seed)
     table.save(out / "costs.parquet")
     found = _compare_demo(table, seed)
     train, held_out = table.split(0.2, seed=seed)
     held_out.save(out / "held_out.parquet")
-    with progress_bar("fit for any price") as tell:
-        fitted = fit(
-            train,
-            encoder=NumberEncoder(),
-            target=Target("quality", _DEMO_QUALITY),
-            seed=seed,
-            progress=tell,
+    with progress_bar("fit for any price") as progress:
+        options = FitOptions(
+            encoder=NumberEncoder(), target=Target("quality", _DEMO_QUALITY), seed=seed
         )
+        fitted = fit_table(train, options, progress=progress)
     save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
     measured = evaluate(fitted.router, held_out, seed=seed)
     provenance = {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"}
@@ -88,14 +85,14 @@ def _compare_demo(table: CostTable, seed: int) -> Comparison:
 
     wanted = ("MildRouter", "kNN", "TDEF")
     routers = {name: router for name, router in default_routers(seed).items() if name in wanted}
-    with progress_bar("compare routers") as tell:
+    with progress_bar("compare routers") as progress:
         return compare(
             table,
             routers,
             encoder=NumberEncoder(),
             price_weight=_DEMO_PRICE_WEIGHT,
             seed=seed,
-            progress=tell,
+            progress=progress,
         )
 
 

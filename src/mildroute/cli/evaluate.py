@@ -7,23 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli._options import (
-    AsJson,
-    Budget,
-    InputColumn,
-    Missing,
-    OutputTokens,
-    Prices,
-    PriceUnit,
-    PriceWeight,
-    Quality,
-    ScoreColumns,
-    ScoreScale,
-    Seed,
-    Source,
-    columns_of,
-    target_of,
-)
+from mildroute.cli._expand import expand_options
+from mildroute.cli._options import AsJson, Seed, Source, TableOptions, TargetOptions
 from mildroute.cli._output import (
     print_json,
     print_lines,
@@ -43,22 +28,15 @@ __all__ = ["evaluate_router", "write_report"]
 RouterFolder = Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")]
 
 
+@expand_options
 def evaluate_router(
     folder: RouterFolder,
     source: Source,
+    target: TargetOptions,
+    reading: TableOptions,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write a report to this HTML file.")
     ] = None,
-    budget: Budget = None,
-    quality: Quality = None,
-    price_weight: PriceWeight = None,
-    prices: Prices = None,
-    price_unit: PriceUnit = None,
-    output_tokens: OutputTokens = None,
-    missing: Missing = "raise",
-    input_column: InputColumn = None,
-    scores: ScoreColumns = None,
-    score_scale: ScoreScale = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -69,40 +47,35 @@ def evaluate_router(
 
     Example: mildroute evaluate router held_out.parquet --report report.html
     """
-    from mildroute.cli._output import load_table
+    from mildroute.cli._tables import load_table
     from mildroute.evaluation.router_evaluation import evaluate
     from mildroute.persistence.artifact import load_router
 
-    target = target_of(budget, quality, price_weight)
     if report is not None:
         from mildroute.evaluation.frontier_picture import check_report_extra
 
         check_report_extra()
     router = load_router(folder)
-    # Behind them are looks of a cascade, which a table has no columns of.
+    # The experts come first; looks of a cascade follow, of which a table has no columns.
     experts = getattr(router, "n_experts", None)
     table = load_table(
         source,
+        reading,
         experts=list(router.experts_)[:experts],
-        prices=prices,
-        price_unit=price_unit,
-        columns=columns_of(input_column, scores, score_scale),
-        output_tokens=output_tokens,
-        missing=missing,
         answers=experts is not None and experts < len(router.experts_),
     )
-    with progress_bar("evaluate") as tell:
-        tell(0, 1, f"{len(table):,} queries")
-        found = evaluate(router, table, target=target, seed=seed)  # type: ignore[arg-type]
+    with progress_bar("evaluate") as progress:
+        progress(0, 1, f"{len(table):,} queries")
+        evaluation = evaluate(router, table, target=target.target, seed=seed)  # type: ignore[arg-type]
     if report is not None:
-        write_report(found, report, {"router": str(folder), "table": source})
+        write_report(evaluation, report, {"router": str(folder), "table": source})
     if as_json:
-        print_json(found.as_dict())
+        print_json(evaluation.as_dict())
     else:
-        _show(found, report)
+        _print_evaluation(evaluation, report)
 
 
-def write_report(found: RouterEvaluation, target: Path, provenance: dict[str, str]) -> None:
+def write_report(measured: RouterEvaluation, target: Path, provenance: dict[str, str]) -> None:
     """Write the HTML report of an assessment.
 
     Example:
@@ -114,11 +87,11 @@ def write_report(found: RouterEvaluation, target: Path, provenance: dict[str, st
 
     if target.exists() and not _is_page(target):
         raise ArgumentError(
-            f"a report may replace only another page, got {str(target)!r}, which is none; choose"
+            f"a report may replace only another page, got {str(target)!r}, which is not one; choose"
             " another place."
         )
     try:
-        target.write_text(report_html(found, provenance=provenance), encoding="utf-8")
+        target.write_text(report_html(measured, provenance=provenance), encoding="utf-8")
     except OSError as error:
         raise ArgumentError(
             f"the report cannot be written to {str(target)!r}: {error.strerror}; choose another"
@@ -130,12 +103,12 @@ def _is_page(path: Path) -> bool:
     return path.is_file() and path.read_bytes()[:100].lstrip().lower().startswith(b"<!doctype html")
 
 
-def _show(found: RouterEvaluation, report: Path | None) -> None:
+def _print_evaluation(measured: RouterEvaluation, report: Path | None) -> None:
     from mildroute._format import format_number
     from mildroute.evaluation.savings_sentences import shown_limits
 
-    figures, saved = found.evaluation, found.savings
-    at_price = f"at {found.price_weight_used:.4g} errors a dollar"
+    figures, saved = measured.evaluation, measured.savings
+    at_price = f"at {measured.price_weight_used:.4g} errors a dollar"
     lines: dict[str, tuple[Interval | None, str]] = {}
     if saved is not None:
         lines[f"saved of the bill of {saved.baseline}"] = (saved.saved, "{:.1%}")
@@ -154,14 +127,14 @@ def _show(found: RouterEvaluation, report: Path | None) -> None:
         for name, (value, form) in lines.items()
         if value is not None
     ]
-    print_lines(found.lines)
-    print_table(found.title, ["figure", "value", "95% interval"], rows)
-    _show_shares(figures)
-    print_notes(found.warnings, mark="note:")
-    print_notes([*_notes(found), *([f"report: {report}"] if report else [])], mark="")
+    print_lines(measured.lines)
+    print_table(measured.title, ["figure", "value", "95% interval"], rows)
+    _print_shares(figures)
+    print_notes(measured.warnings, mark="note:")
+    print_notes([*_notes(measured), *([f"report: {report}"] if report else [])], mark="")
 
 
-def _show_shares(figures: Evaluation) -> None:
+def _print_shares(figures: Evaluation) -> None:
     from mildroute._format import format_number
 
     shares = [
@@ -180,19 +153,19 @@ def _show_shares(figures: Evaluation) -> None:
     )
 
 
-def _notes(found: RouterEvaluation) -> list[str]:
-    notes = [] if found.savings is None else [found.savings.sentence]
-    if found.decision is not None:
-        notes.append(f"the router {found.decision}")
-    if found.far_rows:
+def _notes(measured: RouterEvaluation) -> list[str]:
+    notes = [] if measured.savings is None else [measured.savings.sentence]
+    if measured.decision is not None:
+        notes.append(f"the router {measured.decision}")
+    if measured.far_rows:
         far = (
-            f"{found.far_rows:,} of {len(found.table):,} inputs"
-            f" {'is' if found.far_rows == 1 else 'are'} unlike the training data"
+            f"{measured.far_rows:,} of {len(measured.table):,} inputs"
+            f" {'is' if measured.far_rows == 1 else 'are'} unlike the training data"
         )
         notes.append(f"{far}: the best single expert at this price answers there")
-    if found.promise is not None:
+    if measured.promise is not None:
         notes.append(
-            f"target {found.promise.target}: {found.promise.verdict}, measured"
-            f" {found.promise.words}"
+            f"target {measured.promise.target}: {measured.promise.verdict}, measured"
+            f" {measured.promise.words}"
         )
     return notes

@@ -7,8 +7,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from mildroute.cli._options import AsJson, Budget, Encoder, PriceWeight, Quality, target_of
-from mildroute.cli._output import print_json
+from mildroute.cli._expand import expand_options
+from mildroute.cli._options import AsJson, Encoder, TargetOptions
+from mildroute.cli._output import print_json, print_sentence
 from mildroute.exceptions import ArgumentError
 
 __all__ = ["KEEP", "learn_from_log"]
@@ -50,15 +51,14 @@ _MinPropensity: TypeAlias = Annotated[
 ]
 
 
+@expand_options
 def learn_from_log(
     log: _Log,
+    target: TargetOptions,
     output: _Output = Path("candidate"),
     router: _Router = None,
     table: _Tables = None,
     experts: _ExpertsFile = None,
-    budget: Budget = None,
-    quality: Quality = None,
-    price_weight: PriceWeight = None,
     encoder: Encoder = "auto",
     alpha: _Alpha = 0.05,
     min_rows: _MinRows = 200,
@@ -82,7 +82,7 @@ def learn_from_log(
         tables=tuple(table or ()),
         experts=_names(experts),
         encoder=get_encoder(encoder),
-        target=target_of(budget, quality, price_weight),
+        target=target.target,
         alpha=alpha,
         min_rows=min_rows,
         min_propensity=min_propensity,
@@ -93,9 +93,9 @@ def learn_from_log(
     if as_json:
         print_json(result.to_json() | {"output": str(output) if result.candidate else None})
     else:
-        typer.echo(f"{result.action}: {result.why}.")
+        print_sentence(f"{result.action}: {result.why}.")
         if result.candidate is not None:
-            typer.echo(
+            print_sentence(
                 f"Candidate {result.number} is in {output}, fitted on {result.trained_on:,} rows."
             )
     if result.action == "keep":

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
-from mildroute.cli._options import (
-    AsJson,
-    Budget,
-    InputColumn,
-    PriceWeight,
-    Quality,
-    target_of,
-)
-from mildroute.cli._output import print_json, print_table, progress_bar
+from mildroute.cli._expand import expand_options
+from mildroute.cli._options import AsJson, InputColumn, TargetOptions
+from mildroute.cli._output import print_json, print_sentence, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
@@ -30,7 +24,7 @@ _JSON = (".json", ".jsonl", ".ndjson")
 
 
 class _Input(NamedTuple):
-    """An input, and the id that seeds the coin of its request, or ``None``."""
+    """An input, and the id that seeds the random split of its request, or ``None``."""
 
     text: str
     request_id: str | None
@@ -58,17 +52,16 @@ _RequestId: TypeAlias = Annotated[
 ]
 
 
+@expand_options
 def route_inputs(
     folder: Annotated[
         str, typer.Argument(metavar="ROUTER", help="Folder or URL of a stored router.")
     ],
+    target: TargetOptions,
     text: _Text = None,
     file: _File = None,
     input_column: InputColumn = None,
     request_id: _RequestId = None,
-    budget: Budget = None,
-    quality: Quality = None,
-    price_weight: PriceWeight = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which expert a stored ROUTER chooses for a TEXT; the gateway makes the same choice.
@@ -88,15 +81,14 @@ def route_inputs(
         )
     if file is None and input_column is not None:
         raise ArgumentError(f"--input {input_column} names a column of --file; give both.")
-    target = target_of(budget, quality, price_weight)
     inputs = (
         _inputs(file, input_column)
         if file is not None
         else [_Input(text or "", request_id or None)]
     )
-    with progress_bar("route") as tell:
-        tell(0, 1, f"{len(inputs):,} inputs")
-        predictions = _predictions(load_router(folder), inputs, target)
+    with progress_bar("route") as progress:
+        progress(0, 1, f"{len(inputs):,} inputs")
+        predictions = _predictions(load_router(folder), inputs, target.target)
     if file is not None:
         for one, prediction in zip(inputs, predictions, strict=True):
             typer.echo(json.dumps(_as_dict(one, prediction), ensure_ascii=False))
@@ -121,19 +113,19 @@ def _predictions(router: Any, inputs: list[_Input], target: Target | None) -> li
     )
 
 
-def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
+def _as_dict(routed: _Input, prediction: RoutedInput) -> dict[str, Any]:
     """Return a prediction as JSON, with the values of each expert in the ranking."""
     ranking = [
         {
-            "expert": prediction.experts[place],
-            "probability": round(prediction.probabilities[place], 6),
-            "posterior": round(prediction.posterior[place], 6),
-            "score": None if prediction.scores is None else round(prediction.scores[place], 6),
+            "expert": prediction.experts[index],
+            "probability": round(prediction.probabilities[index], 6),
+            "posterior": round(prediction.posterior[index], 6),
+            "score": None if prediction.scores is None else round(prediction.scores[index], 6),
             "dollars": (
-                None if prediction.dollars is None else float(f"{prediction.dollars[place]:.6g}")
+                None if prediction.dollars is None else float(f"{prediction.dollars[index]:.6g}")
             ),
         }
-        for place in prediction.ranking
+        for index in prediction.ranking
     ]
     return {
         "expert": prediction.name,
@@ -141,7 +133,7 @@ def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
         "why": prediction.why,
         "is_out_of_distribution": prediction.is_out_of_distribution,
         "price_weight": prediction.price_weight,
-        "request_id": given.request_id,
+        "request_id": routed.request_id,
         "experts": list(prediction.experts),
         "ranking": ranking,
     }
@@ -153,15 +145,15 @@ def _show(prediction: RoutedInput) -> None:
     scores, dollars = prediction.scores, prediction.dollars
     rows = [
         [
-            prediction.experts[place],
-            "" if scores is None else f"{scores[place]:.3f}",
-            "" if dollars is None else format_number(1000 * dollars[place], "{:.4g}"),
-            f"{prediction.probabilities[place]:.1%}",
+            prediction.experts[index],
+            "" if scores is None else f"{scores[index]:.3f}",
+            "" if dollars is None else format_number(1000 * dollars[index], "{:.4g}"),
+            f"{prediction.probabilities[index]:.1%}",
         ]
-        for place in prediction.ranking
+        for index in prediction.ranking
     ]
     print_table("", ["expert", "expected score", "expected $ per 1,000", "probability"], rows)
-    typer.echo(prediction.why)
+    print_sentence(prediction.why)
     typer.echo(prediction.name)
 
 

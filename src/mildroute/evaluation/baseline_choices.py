@@ -16,12 +16,12 @@ from mildroute.routers._folds import cluster_codes
 __all__ = ["BASELINES", "baseline_choices"]
 
 # Names of the rows that every comparison has; those about money only if dollars are known. The best
-# single expert is the one with the lowest cost at the price weight. The best by score and the
-# random mix of two experts are added only if there is a target.
+# single expert is the one with the lowest cost at the price weight. The expert with the highest
+# score and the random mix of two experts are added only if there is a target.
 BASELINES = (
-    "best by score",
+    "best in the table",
     "best single",
-    "coin",
+    "random mix of two",
     "cheapest",
     "most expensive",
     "random",
@@ -72,14 +72,16 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
             experts, size=rows, p=mix_shares(singles, bill)
         )
     if sides.target is not None and sides.train.dollars is not None:
-        choices["best by score"] = _all_to(
+        choices["best in the table"] = _all_to(
             best_single(-sides.train.scores, sides.train.dollars), rows
         )
-        choices["coin"] = rng.choice(experts, size=rows, p=_coin_shares(sides, sides.train.dollars))
+        choices["random mix of two"] = rng.choice(
+            experts, size=rows, p=_random_mix_shares(sides, sides.train.dollars)
+        )
     return {name: choices[name] for name in BASELINES if name in choices}
 
 
-def _coin_shares(sides: Split, dollars: Any) -> Any:
+def _random_mix_shares(sides: Split, dollars: Any) -> Any:
     """Return the shares of the experts whose random mix meets the target on the train side."""
     from mildroute.fitting.targets import resolve
     from mildroute.routers.frontier.measurement import measure_curve

@@ -58,7 +58,7 @@ class SavingLevel:
     kept: float
     perfect: float
     router: Interval | None
-    coin: Interval
+    random_mix: Interval
     in_reach: float | None = None
 
 

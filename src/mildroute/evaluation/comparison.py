@@ -138,7 +138,7 @@ class Comparison:
     points: Mapping[str, OperatingPoint] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return each router's score and bill, and its savings over the best by score."""
+        """Return each router's score and bill, and its savings over the best single expert."""
         head = ["router", "score", "$ per 1,000", "saved", "kept"]
         rows = [
             [

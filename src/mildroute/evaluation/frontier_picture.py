@@ -7,7 +7,6 @@ import io
 import re
 import warnings
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,6 +55,8 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+# Name of the group of invisible markers.
+_SPOTS = "spots"
 # Minimum distance of two experts with long names, as a share of the plot's width, so that their
 # names do not overlap.
 _MAX_LABEL_WIDTH = 0.25
@@ -96,7 +97,7 @@ def frontier_svg(
     chosen: Point | None = None,
     *,
     size: tuple[float, float] = (7.4, 4.4),
-    spots: Sequence[tuple[Point, str]] = (),
+    spots: Sequence[Point] = (),
 ) -> str:
     """Draw the frontier of a router with its band.
 
@@ -107,7 +108,8 @@ def frontier_svg(
         chosen: The operating point in use, or `None`.
         size: Width and height in inches; text keeps its size, so that a small plot is not a
             shrunken one.
-        spots: Points that show a text on hover, as invisible circles of the class ``spot``.
+        spots: Points to draw as invisible markers in a group of the class ``spots``, in this order,
+            for the script of the page.
 
     Returns:
         An ``<svg>`` element whose colors are the variables ``--ink``, ``--muted``, ``--accent``,
@@ -131,21 +133,20 @@ def frontier_svg(
             fontsize=8,
             columnspacing=1.2,
         )
+        axes.plot(
+            [spot.dollars_per_1000 for spot in spots],
+            [spot.score for spot in spots],
+            "o",
+            markersize=18,
+            alpha=0,
+            gid=_SPOTS,
+        )
         buffer = io.StringIO()
         warnings.filterwarnings(
             "ignore", "Glyph", UserWarning
         )  # the browser draws the text, with its own fonts
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
-        positions = [
-            axes.transData.transform((point.dollars_per_1000, point.score)) for point, _ in spots
-        ]
-    # A figure has 72 pixels per inch here, counted from its lower edge.
-    circles = "".join(
-        f'<circle class="spot" cx="{x * 72 / figure.dpi:.1f}"'
-        f' cy="{72 * (size[1] - y / figure.dpi):.1f}" r="9"><title>{escape(text)}</title></circle>'
-        for (x, y), (_, text) in zip(positions, spots, strict=True)
-    )
-    return _themed(buffer.getvalue()).replace("</svg>", f"{circles}</svg>")
+    return _themed(buffer.getvalue())
 
 
 def _draw(
@@ -276,6 +277,7 @@ def _themed(svg: str) -> str:
         element = element.replace(color, f"var(--{name})")
     # Two plots share one page, so keep only ids that the plot itself refers to.
     referred = set(re.findall(r"#([\w-]+)", element))
+    element = element.replace(f'id="{_SPOTS}"', f'class="{_SPOTS}"')
     return re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in referred else "", element)
 
 

@@ -60,10 +60,10 @@ def report_html(
     Example:
         >>> from mildroute.costs.table import CostTable
         >>> from mildroute.evaluation.router_evaluation import evaluate
-        >>> from mildroute.fitting.fit import fit
+        >>> from mildroute.fitting.fit import fit_table
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
-        >>> page = report_html(evaluate(fit(table).router, table), title="Sums and songs")
+        >>> page = report_html(evaluate(fit_table(table).router, table), title="Sums and songs")
         >>> "<h1>Sums and songs</h1>" in page, "://" in page.replace("http://www.w3.org", "")
         (True, False)
     """
@@ -111,10 +111,13 @@ def report_html(
 
 
 def _pictures(assessment: RouterEvaluation) -> dict[str, str]:
-    frontier, chosen, spots = assessment.frontier, assessment.chosen, _spots(assessment)
+    frontier = assessment.frontier
+    spots = [point for point, _ in _spots(assessment)]
     sizes = {"wide_picture": (7.4, 4.4), "narrow_picture": (3.7, 3.9)}
     return {
-        name: "" if frontier is None else frontier_svg(frontier, chosen, size=size, spots=spots)
+        name: ""
+        if frontier is None
+        else frontier_svg(frontier, assessment.chosen, size=size, spots=spots)
         for name, size in sizes.items()
     }
 
@@ -145,7 +148,7 @@ def _scope(assessment: RouterEvaluation) -> str:
     looks = assessment.looks
     seen = f" and {pluralize(looks, 'look')}" if looks else ""
     number = f"{len(table.experts) - looks} experts{seen}"
-    best = "" if saved is None else f" compared with {saved.reference}, the best by score;"
+    best = "" if saved is None else f" compared with {saved.reference}, the best in the table;"
     return (
         f"{pluralize(len(table), 'query')}, {groups}{number};{best} intervals are 95%, over further"
         " queries of the same kind"
@@ -264,7 +267,7 @@ def _data(assessment: RouterEvaluation) -> dict[str, Any]:
     """Return the script's data; all text except that of monthly bills is written here."""
     targets, saved = _shown_targets(assessment), assessment.savings
     if saved is None:
-        return {"targets": []}
+        return {"targets": [], "spots": []}
     bill = saved.dollars_per_1000.value
     nearest = sorted(
         targets, key=lambda row: (not row.is_in_use, abs(row.dollars_per_1000.value - bill))
@@ -275,6 +278,7 @@ def _data(assessment: RouterEvaluation) -> dict[str, Any]:
         "reference_bill": saved.reference_dollars_per_1000.value,
         "start": targets.index(nearest[0]) if targets else 0,
         "targets": [_target_data(row) for row in targets],
+        "spots": [text for _, text in _spots(assessment)],
     }
 
 

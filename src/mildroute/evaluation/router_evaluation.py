@@ -244,8 +244,8 @@ def evaluate(
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
         ...                       "query_id": [str(i) for i in range(80)]})
-        >>> from mildroute.fitting.fit import fit
-        >>> evaluate(fit(table).router, table).evaluation.score.value
+        >>> from mildroute.fitting.fit import fit_table
+        >>> evaluate(fit_table(table).router, table).evaluation.score.value
         1.0
     """
     _check_inputs(router, table)

@@ -134,7 +134,7 @@ def why_constant(
         return None
     bills = curve.dollars[curve.singles]
     if expert == point.best and bills[expert] <= bills.min():
-        return "it is the best by score and the cheapest"
+        return "it is the best in the table and the cheapest"
     if bills[expert] <= bills.min() and target is not None and target.kind == "quality":
         return (
             f"it is the cheapest and keeps {100 * target.value:g}% of the score of"

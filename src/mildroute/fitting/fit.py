@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -19,8 +20,8 @@ from mildroute.fitting.alternatives import Alternative, simplest_alternative
 from mildroute.fitting.descriptions import CHEAPER, method_of
 from mildroute.fitting.imputation import complete_table, is_integer
 from mildroute.fitting.provenance import Provenance
-from mildroute.fitting.result import FittedRouter, three_lines
-from mildroute.fitting.shift import expect_new_groups, measure_later_rows
+from mildroute.fitting.result import FittedRouter, LaterRows, three_lines
+from mildroute.fitting.shift import LATEST, expect_new_groups, measure_on_later_rows
 from mildroute.fitting.targets import (
     CONFIDENCE,
     DEFAULT_QUALITY,
@@ -52,39 +53,24 @@ _STANDARD_ERRORS = 4.0
 _NOTED = 0.99
 
 
-def fit(
-    table: CostTable,
-    *,
-    encoder: Any = None,
-    router: Any = None,
-    target: Target | None = None,
-    thorough: bool | Literal["auto"] = "auto",
-    n_jobs: int | None = None,
-    seed: int = 0,
-    judge: str | None = None,
-    progress: Progress | None = None,
-    cascade: bool = False,
-    answer_characters: int | None = None,
-    baseline: str | None = None,
-    order: Literal["time"] | None = None,
-) -> FittedRouter:
-    """Fit encoder and router on a table, and choose the operating point on held-out rows.
+@dataclass(frozen=True)
+class FitOptions:
+    """The method, the target and the circumstances of a fit.
 
-    Args:
-        table: Table with inputs, with dollars if money counts, and with answers for a cascade.
+    Attributes:
         encoder: Transformer of inputs to vectors or its name, see
             :func:`~mildroute.persistence.registry.get_encoder`; defaults to TF-IDF with few
             columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; defaults to a
             :class:`~mildroute.routers.FrontierRouter` if the table has dollars, else a
-            :class:`~mildroute.routers.MildRouter`.
+            :class:`~mildroute.routers.MildRouter`. The methods along a frontier are chosen in
+            :mod:`mildroute.routers.frontier.method_selection`.
         target: Target that selects the operating point; defaults to a quality of 0.99.
         thorough: Fit the surrogate losses of :class:`~mildroute.routers.MildRouter` as well;
             ``"auto"`` if they win on a sample.
         n_jobs: Number of processes that fit folds; `None` means one.
-        seed: Seed of folds, clusterings and random mixes, from 0 to 2**32 - 1.
+        seed: Seed of folds, clusterings and random splits, from 0 to 2**32 - 1.
         judge: Name of the judge that gave the scores, for reports.
-        progress: Called with steps done, total steps and a short label of the current one.
         cascade: Let the router look at answers before it decides, if that pays off, see
             :class:`~mildroute.routers.cascade.router.CascadeRouter`.
         answer_characters: Number of characters at the beginning of an answer that a cascade sees;
@@ -93,6 +79,30 @@ def fit(
             defaults to the most expensive one.
         order: ``"time"`` also fits a router on the earlier rows and measures on the latest fifth
             how the promise holds there; the table needs the column ``time``.
+    """
+
+    encoder: Any = None
+    router: Any = None
+    target: Target | None = None
+    thorough: bool | Literal["auto"] = "auto"
+    n_jobs: int | None = None
+    seed: int = 0
+    judge: str | None = None
+    cascade: bool = False
+    answer_characters: int | None = None
+    baseline: str | None = None
+    order: Literal["time"] | None = None
+
+
+def fit_table(
+    table: CostTable, options: FitOptions | None = None, *, progress: Progress | None = None
+) -> FittedRouter:
+    """Fit encoder and router on a table, and choose the operating point on held-out rows.
+
+    Args:
+        table: Table with inputs, with dollars if money counts, and with answers for a cascade.
+        options: Method and target.
+        progress: Called with steps done, total steps and a short label of the current one.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -108,71 +118,101 @@ def fit(
         ...         "cost:large": [0.01] * 240,
         ...     }
         ... )
-        >>> fitted = fit(table, target=Target("quality", 1.0))
+        >>> fitted = fit_table(table, FitOptions(target=Target("quality", 1.0)))
         >>> fitted.point.score, round(fitted.point.dollars_per_1000, 2)
         (1.0, 5.5)
     """
-    _check_arguments(table, target, thorough, n_jobs, seed, progress)
-    encoder = _estimator(encoder, "encoder", "transform", get_encoder)
-    router = _estimator(router, "router", "predict", partial(get_router, random_state=seed))
+    options = _checked_options(table, FitOptions() if options is None else options, progress)
+    complete, warnings, rows = complete_table(table, options.encoder, options.seed)
+    if complete.dollars is None:
+        return _fit_without_dollars(complete, options, warnings)
+    fitted = _fit_frontier(complete, options, progress)
+    return _choose_point(fitted, table, complete, options, warnings, rows)
+
+
+def _choose_point(
+    fitted: TextRouter,
+    table: CostTable,
+    complete: CostTable,
+    options: FitOptions,
+    warnings: tuple[str, ...],
+    rows: float,
+) -> FittedRouter:
+    """Choose the operating point, check it on the training rows, and describe the result.
+
+    Args:
+        fitted: Router along a frontier.
+        table: The table as the user gave it.
+        complete: The table with a cost of every expert on every row.
+        options: Options of the fit.
+        warnings: Sentences on the completion of the table.
+        rows: Number of rows before completion.
+    """
+    frontier: FrontierRouter = fitted.router_
+    names = list(fitted.experts_)
+    if options.baseline is not None:
+        frontier.set_baseline(complete.experts.index(options.baseline))
+    measured, note = operating_point(frontier, options.target)
+    point, doubts = _check_point(fitted, complete, measured, options.target)
+    frontier.operate_at(point)
+    alternative, without_router = _simplest(complete, frontier.curve, options.target, options.seed)
+    lines = three_lines(frontier.curve, names, (alternative, without_router), point, QUERIES)
+    clusters = complete.clusters
+    if len(clusters) < _NOTED * len(complete) and clusters.sentence:
+        warnings = (clusters.sentence, *clusters.notes, *warnings)
+    else:
+        warnings = (*clusters.notes, *warnings)
+    warnings += doubts
+    warnings += _few_to_promise(min(rows, clusters.effective), options.target, clusters.unit)
+    if without_router.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
+        warnings += (
+            (
+                "the simplest alternative keeps as much for less than the router:"
+                f" {alternative.words(names)}; use it, or give the router features"
+                " that show the difference (--encoder)"
+            ),
+        )
+    later = measure_later_rows(table, options) if options.order == "time" else None
+    provenance = _provenance(table, options, alternative)
+    return FittedRouter(
+        _with_provenance(fitted, table, complete, provenance),
+        point,
+        note,
+        warnings,
+        lines,
+        expect_new_groups(fitted, complete, point, options.seed),
+        later,
+    )
+
+
+def measure_later_rows(table: CostTable, options: FitOptions) -> LaterRows:
+    """Return the results on the latest fifth of the rows of a router fitted on the others."""
+    early, late = table.split(LATEST, by="time", seed=options.seed)
+    fitted = fit_table(
+        early, replace(options, order=None, judge=None, cascade=False, answer_characters=None)
+    )
+    return measure_on_later_rows(fitted, late, options.target)
+
+
+def _checked_options(
+    table: CostTable, options: FitOptions, progress: Progress | None
+) -> FitOptions:
+    """Return the options with estimators for names; raise an error for what does not fit."""
+    _check_arguments(table, options, progress)
+    router = _estimator(
+        options.router, "router", "predict", partial(get_router, random_state=options.seed)
+    )
+    encoder = _estimator(options.encoder, "encoder", "transform", get_encoder)
     if table.inputs is None:
         raise TableError(
             "a router over texts needs the column 'input' (or 'text'), got none; add it, or fit"
             " MildRouter on vectors."
         )
-    _check_cascade(table, answer_characters, is_cascade=cascade)
-    _check_baseline(baseline, order, table, target)
+    _check_cascade(table, options.answer_characters, is_cascade=options.cascade)
+    _check_baseline(options.baseline, options.order, table, options.target)
     if table.dollars is None:
-        _check_needs_dollars(target, thorough, n_jobs, baseline, order)
-    given = table
-    table, warnings, rows = complete_table(table, encoder, seed)
-    costs = table.costs()
-    if table.dollars is None:
-        return _without_dollars(
-            table,
-            costs,
-            encoder,
-            MildRouter(random_state=seed) if router is None else router,
-            judge,
-            warnings,
-        )
-    kind = CascadeRouter if cascade else FrontierRouter
-    frontier = kind(router=router, thorough=thorough, n_jobs=n_jobs, random_state=seed)
-    features = AnswerFeatures(max_characters=answer_characters) if cascade else None
-    fitted = _fit_frontier(table, costs, encoder, frontier, features, progress)
-    if baseline is not None:
-        fitted.router_.set_baseline(table.experts.index(baseline))
-    measured, note = operating_point(fitted.router_, target)
-    point, doubts = _checked(fitted, table, measured, target)
-    fitted.router_.operate_at(point)
-    clusters = table.clusters
-    repeats = len(clusters) < _NOTED * len(table) and clusters.sentence
-    warnings = (*((repeats,) if repeats else ()), *clusters.notes, *warnings, *doubts)
-    warnings += _few_to_promise(min(rows, clusters.effective), target, clusters.unit)
-    simple = _simplest(table, fitted.router_.curve, target, seed)
-    lines = three_lines(fitted.router_.curve, list(fitted.experts_), simple, point, QUERIES)
-    if simple[1].dollars_per_1000 < CHEAPER * point.dollars_per_1000:
-        warnings += (
-            (
-                "the simplest alternative keeps as much for less than the router:"
-                f" {simple[0].words(list(fitted.experts_))}; use it, or give the router features"
-                " that show the difference (--encoder)"
-            ),
-        )
-    later = None
-    if order == "time":
-        again = partial(fit, encoder=encoder, router=router, target=target, thorough=thorough)
-        again = partial(again, n_jobs=n_jobs, seed=seed, baseline=baseline)
-        later = measure_later_rows(given, again, target, seed)
-    return FittedRouter(
-        _with_provenance(fitted, given, costs, _provenance(given, target, judge, simple[0])),
-        point,
-        note,
-        warnings,
-        lines,
-        expect_new_groups(fitted, table, point, seed),
-        later,
-    )
+        _check_needs_dollars(options)
+    return replace(options, encoder=encoder, router=router)
 
 
 def _check_baseline(
@@ -192,24 +232,19 @@ def _check_baseline(
         )
 
 
-def _check_needs_dollars(
-    target: Target | None,
-    thorough: bool | Literal["auto"],
-    n_jobs: int | None,
-    baseline: str | None,
-    order: str | None,
-) -> None:
-    """Raise an error for arguments that a fit on a table without dollars would ignore."""
+def _check_needs_dollars(options: FitOptions) -> None:
+    """Raise an error for options that a fit on a table without dollars would ignore."""
+    target = options.target
     if target is not None:
         raise TableError(
             f"a {target.kind} of {target.value:g} needs dollars, got a table without"
             " 'cost:<expert>' columns; give prices, or no target."
         )
     for name, value, default in (
-        ("thorough", thorough, "auto"),
-        ("n_jobs", n_jobs, None),
-        ("baseline", baseline, None),
-        ("order", order, None),
+        ("thorough", options.thorough, "auto"),
+        ("n_jobs", options.n_jobs, None),
+        ("baseline", options.baseline, None),
+        ("order", options.order, None),
     ):
         if value != default:
             raise TableError(
@@ -262,36 +297,47 @@ def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascad
         )
 
 
-def _fit_frontier(
-    table: CostTable,
-    costs: Any,
-    encoder: Any,
-    frontier: FrontierRouter,
-    features: AnswerFeatures | None,
-    progress: Progress | None,
-) -> TextRouter:
-    frontier.set_params(price_weights=default_price_weights(np.asarray(table.dollars)))
-    return TextRouter(encoder=encoder, router=frontier, answer_features=features).fit(
+def _fit_frontier(table: CostTable, options: FitOptions, progress: Progress | None) -> TextRouter:
+    """Fit the encoder and a frontier of routers, or of cascades, on a table with dollars."""
+    kind = CascadeRouter if options.cascade else FrontierRouter
+    frontier = kind(
+        router=options.router,
+        price_weights=default_price_weights(np.asarray(table.dollars)),
+        thorough=options.thorough,
+        n_jobs=options.n_jobs,
+        random_state=options.seed,
+    )
+    features = None
+    answers = None
+    logprobs = None
+    if options.cascade:
+        features = AnswerFeatures(max_characters=options.answer_characters)
+        answers = [table.answers(name) for name in table.experts]
+        # Beginnings of answers are read from streams, which are requested without
+        # log-probabilities.
+        if options.answer_characters is None:
+            logprobs = [table.logprobs(name) for name in table.experts]
+    return TextRouter(encoder=options.encoder, router=frontier, answer_features=features).fit(
         table.inputs,
-        costs,
+        table.costs(),
         experts=table.experts,
         groups=table.groups,
         clusters=table.clusters.codes,
         prices=table.dollars,
         progress=progress,
-        answers=[table.answers(name) for name in table.experts] if features else None,
-        # Beginnings of answers are read from streams, which are requested without
-        # log-probabilities.
-        logprobs=[table.logprobs(name) for name in table.experts]
-        if features and features.max_characters is None
-        else None,
+        answers=answers,
+        logprobs=logprobs,
     )
 
 
-def _check_arguments(
-    table: Any, target: Any, thorough: Any, n_jobs: Any, seed: Any, progress: Any
-) -> None:
+def _check_arguments(table: CostTable, options: FitOptions, progress: Progress | None) -> None:
     """Raise an error for arguments of another type or value before anything is fitted."""
+    target, thorough, n_jobs, seed = (
+        options.target,
+        options.thorough,
+        options.n_jobs,
+        options.seed,
+    )
     is_count = is_integer(n_jobs) and n_jobs != 0
     is_seed = is_integer(seed) and 0 <= seed < 2**32
     for name, value, holds, rule, way_out in (
@@ -303,10 +349,22 @@ def _check_arguments(
             "a Target or None",
             "for example Target('quality', 0.95)",
         ),
-        ("thorough", thorough, thorough in (True, False, "auto"), "True, False or 'auto'", ""),
-        ("n_jobs", n_jobs, n_jobs is None or is_count, "a number of processes", "-1 is all cores"),
+        (
+            "thorough",
+            options.thorough,
+            thorough in (True, False, "auto"),
+            "True, False or 'auto'",
+            "",
+        ),
+        (
+            "n_jobs",
+            options.n_jobs,
+            n_jobs is None or is_count,
+            "a number of processes",
+            "-1 is all cores",
+        ),
         ("seed", seed, is_seed, "a whole number from 0 to 2**32 - 1", "0 is the default"),
-        ("progress", progress, progress is None or callable(progress), "a function or none", ""),
+        ("progress", progress, progress is None or callable(progress), "a function or None", ""),
     ):
         if not holds:
             hint = f"; {way_out}" if way_out else ""
@@ -321,30 +379,26 @@ def _estimator(given: Any, role: str, method: str, get: Callable[[str], Any]) ->
         return get(given)
     if given is not None and (isinstance(given, type) or not hasattr(given, method)):
         raise ArgumentError(
-            f"{role} must be an estimator with {method}, its name, or none, got {given!r:.80}; for"
+            f"{role} must be an estimator with {method}, its name, or None, got {given!r:.80}; for"
             f" example {'TfidfEncoder()' if role == 'encoder' else 'KNNRouter()'}."
         )
     return given
 
 
-def _without_dollars(
-    table: CostTable,
-    costs: Any,
-    encoder: Any,
-    router: Any,
-    judge: str | None,
-    warnings: tuple[str, ...],
+def _fit_without_dollars(
+    table: CostTable, options: FitOptions, warnings: tuple[str, ...]
 ) -> FittedRouter:
-    fitted = TextRouter(encoder=encoder, router=router).fit(
+    router = MildRouter(random_state=options.seed) if options.router is None else options.router
+    fitted = TextRouter(encoder=options.encoder, router=router).fit(
         table.inputs,
-        costs,
+        table.costs(),
         experts=table.experts,
         groups=table.groups,
         clusters=table.clusters.codes,
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
     return FittedRouter(
-        _with_provenance(fitted, table, costs, _provenance(table, None, judge, None)),
+        _with_provenance(fitted, table, table, _provenance(table, options, None)),
         None,
         f"no dollars in the table, so only quality counts; {why}",
         warnings,
@@ -352,26 +406,27 @@ def _without_dollars(
 
 
 def _provenance(
-    table: CostTable, target: Target | None, judge: str | None, alternative: Alternative | None
+    table: CostTable, options: FitOptions, alternative: Alternative | None
 ) -> Provenance:
     seen = np.sort(text_fingerprints(table))
-    return Provenance(table.content_hash, seen, target, judge, alternative)
+    return Provenance(table.content_hash, seen, options.target, options.judge, alternative)
 
 
 def _with_provenance(
-    router: TextRouter, table: CostTable, costs: Any, provenance: Provenance
+    router: TextRouter, table: CostTable, complete: CostTable, provenance: Provenance
 ) -> TextRouter:
     """Return the router with its provenance and the distribution of its held-out decisions."""
     router.set_provenance(provenance)
     if router.outcome_model_ is not None:
         point = router.operating_point
         router.outcome_model_.set_drift_reference(
-            _held_out(router, table, costs), None if point is None else point.shares
+            _held_out_posterior(router, table, complete.costs()),
+            None if point is None else point.shares,
         )
     return router
 
 
-def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
+def _held_out_posterior(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
     """Return posteriors of the rows, out of fold for the routers though not for the encoder."""
     if router.router_.keeps_held_out_posterior:
         return np.asarray(router.router_.cross_val_posterior())
@@ -384,7 +439,7 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
     return cross_val_posterior(router.router_, rows)
 
 
-def _checked(
+def _check_point(
     router: TextRouter, table: CostTable, point: OperatingPoint, target: Target | None
 ) -> tuple[OperatingPoint, tuple[str, ...]]:
     """Return the point, or a random mix of single experts.

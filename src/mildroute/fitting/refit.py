@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sklearn.base import clone
 
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.fitting.fit import fit
+from mildroute.fitting.fit import FitOptions, Progress, fit_table
 from mildroute.fitting.result import FittedRouter
 from mildroute.fitting.text_router import TextRouter
 from mildroute.routers.cascade.router import CascadeRouter
@@ -16,15 +14,15 @@ from mildroute.routers.frontier.router import FrontierRouter
 
 
 def refit(
-    router: TextRouter, table: CostTable, *, seed: int = 0, **fit_arguments: Any
+    router: TextRouter, table: CostTable, *, seed: int = 0, progress: Progress | None = None
 ) -> FittedRouter:
     """Fit a router on another table with the encoder, method, target and judge of a stored one.
 
     Args:
         router: The stored router; not a cascade, which needs answers.
-        table: As for :func:`fit`.
-        seed: As for :func:`fit`.
-        fit_arguments: Further arguments, passed to :func:`fit`.
+        table: The table, with the router's experts or others.
+        seed: Seed of folds, clusterings and random splits.
+        progress: Called with steps done, total steps and a short label of the current one.
     """
     inner = router.router_
     if isinstance(inner, CascadeRouter):
@@ -44,12 +42,11 @@ def refit(
             "the router was fitted without dollars, got a table with them; give a table"
             " without dollars."
         )
-    return fit(
-        table,
+    options = FitOptions(
         encoder=clone(router.encoder_),
         router=None if inner_router is None else clone(inner_router),
         target=router.target,
         judge=None if router.provenance is None else router.provenance.judge,
         seed=seed,
-        **fit_arguments,
     )
+    return fit_table(table, options, progress=progress)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from mildroute.routers.training_rows import TrainingRows
 # Minimum number of groups for a forecast about a new group.
 _FEWEST_GROUPS = 3
 # Share of the rows that count as the latest.
-_LATEST = 0.2
+LATEST = 0.2
 
 
 def expect_new_groups(
@@ -75,12 +74,10 @@ def expect_new_groups(
     )
 
 
-def measure_later_rows(
-    table: CostTable, again: Callable[..., FittedRouter], target: Target | None, seed: int
+def measure_on_later_rows(
+    fitted: FittedRouter, late: CostTable, target: Target | None
 ) -> LaterRows:
-    """Return the results on the latest fifth of the rows of a router fitted on the others."""
-    early, late = table.split(_LATEST, by="time", seed=seed)
-    fitted = again(early)
+    """Return the results on late rows of a router that was fitted on earlier ones."""
     choice = fitted.router.predict(late.inputs, request_ids=late.query_ids)
     curve = measure_curve(
         [0.0],

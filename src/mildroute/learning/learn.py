@@ -21,7 +21,7 @@ from mildroute.evaluation.sequential import (
     share_of_alpha,
 )
 from mildroute.exceptions import ArgumentError, MildrouteError
-from mildroute.fitting.fit import fit
+from mildroute.fitting.fit import FitOptions, fit_table
 from mildroute.fitting.result import FittedRouter
 from mildroute.fitting.targets import point_of
 from mildroute.fitting.text_router import TextRouter
@@ -180,7 +180,7 @@ def learn(
         return LearningResult("keep", why, scored=len(scored))
     try:
         table = _training_table(log, cut.time, options)
-        fitted = fit(table, encoder=options.encoder, target=options.target)
+        fitted = fit_table(table, FitOptions(encoder=options.encoder, target=options.target))
     except MildrouteError as error:
         return LearningResult("keep", f"no candidate can be fitted: {error}", scored=len(scored))
     later = [row for row in rows if row["time"] >= cut.time]

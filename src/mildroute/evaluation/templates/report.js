@@ -64,9 +64,9 @@ function showTarget() {
   showMonth();
 }
 
-// The circles of targets come first in a picture, in the order of the slider.
+// The spots of targets come first in a picture, in the order of the slider.
 function markTarget(picture, index) {
-  const spot = picture.querySelectorAll(".spot")[index];
+  const spot = picture.querySelectorAll(".spots use")[index];
   let mark = picture.querySelector(".mark");
   if (mark === null) {
     mark = document.createElementNS("http://www.w3.org/2000/svg", "circle");
@@ -74,8 +74,8 @@ function markTarget(picture, index) {
     mark.setAttribute("r", "7");
     picture.append(mark);
   }
-  mark.setAttribute("cx", spot.getAttribute("cx"));
-  mark.setAttribute("cy", spot.getAttribute("cy"));
+  mark.setAttribute("cx", spot.getAttribute("x"));
+  mark.setAttribute("cy", spot.getAttribute("y"));
 }
 
 function nearestSpot(event, spots) {
@@ -92,10 +92,8 @@ function nearestSpot(event, spots) {
 function showSpotTexts(figure) {
   const tip = byId("tip");
   const texts = new Map();
-  for (const spot of figure.querySelectorAll(".spot")) {
-    const title = spot.querySelector("title");
-    texts.set(spot, title.textContent);
-    title.remove();
+  for (const picture of figure.querySelectorAll("svg")) {
+    picture.querySelectorAll(".spots use").forEach((spot, index) => texts.set(spot, data.spots[index]));
   }
   const follow = (event) => {
     const spot = nearestSpot(event, texts.keys());
