@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         evaluate as evaluate,
         fit as fit,
     )
-    from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
+    from mildroute.collection.collector import collect as collect
+    from mildroute.collection.job import CollectionJob as CollectionJob
     from mildroute.costs.table import CostTable as CostTable
     from mildroute.fitting.text_router import TextRouter as TextRouter
     from mildroute.persistence.artifact import (

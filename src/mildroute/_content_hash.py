@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,54 +49,29 @@ def text_fingerprints(table: Any) -> NDArray[np.int64]:
     return fingerprints(digests(table.arrow.column("input"))).view(np.int64)
 
 
-class ContentHasher:
-    """A running hash of a table that arrives in parts."""
-
-    def __init__(self) -> None:
-        self._streams: dict[tuple[str, str], Any] = {}
-
-    def update(
-        self, table: pa.Table, marks: Mapping[str, NDArray[np.uint64]] | None = None
-    ) -> None:
-        """Add rows in canonical form, with the digests of text columns if they are known."""
-        for name in table.column_names:
-            column = table.column(name)
-            if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
-                self._add(
-                    name, "digests", marks[name] if marks and name in marks else digests(column)
-                )
-            else:
-                for kind, values in map(_numbers_of, column.chunks):
-                    self._add(name, kind, values)
-
-    def _add(self, name: str, kind: str, values: Any) -> None:
-        self._streams.setdefault((name, kind), hashlib.sha256()).update(_little(values))
-
-    def hexdigest(self) -> str:
-        """Return the hash of everything added so far."""
-        total = hashlib.sha256(b"mildroute cost table 2\n")
-        for (name, kind), stream in sorted(self._streams.items()):
-            total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
-        return total.hexdigest()
-
-
 def content_hash(table: pa.Table) -> str:
-    """Hash of a canonical table.
+    """Return the hash of a canonical table as 64 hexadecimal digits."""
+    total = hashlib.sha256(b"mildroute cost table 2\n")
+    for name in sorted(table.column_names):
+        column = table.column(name)
+        if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
+            kind = "digests"
+            parts = [digests(column)]
+        else:
+            kind = "microseconds" if pa.types.is_timestamp(column.type) else "float64"
+            parts = [_numbers_of(chunk) for chunk in column.chunks]
+        stream = hashlib.sha256()
+        for values in parts:
+            stream.update(_little(values))
+        total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
+    return total.hexdigest()
 
-    Returns:
-        64 hexadecimal digits.
-    """
-    hasher = ContentHasher()
-    hasher.update(table)
-    return hasher.hexdigest()
 
-
-def _numbers_of(chunk: pa.Array) -> tuple[str, Any]:
+def _numbers_of(chunk: pa.Array) -> Any:
     if pa.types.is_timestamp(chunk.type):
-        return "microseconds", chunk.cast(pa.int64()).to_numpy()
-    # adding zero turns minus zero into zero: they are equal values
-    # log-probabilities may be unknown
-    return "float64", chunk.to_numpy(zero_copy_only=False) + 0.0
+        return chunk.cast(pa.int64()).to_numpy()
+    # Log-probabilities may be null. Adding zero turns minus zero into zero: they are equal values.
+    return chunk.to_numpy(zero_copy_only=False) + 0.0
 
 
 def _little(values: Any) -> Any:

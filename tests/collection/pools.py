@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mildroute.collection.job import CollectionJob, CollectionResult, collect
+from mildroute.collection.collector import collect
+from mildroute.collection.job import CollectionJob
 from mildroute.collection.queries import open_queries
+from mildroute.collection.results import CollectionResult
 from mildroute.experts.base import Answer, Expert, Query
 from mildroute.judges.exact_match import ExactMatchJudge
 

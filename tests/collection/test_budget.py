@@ -250,7 +250,6 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     [
         "mildroute._jsonl.os.write",
         "mildroute.collection.store.pq.write_table",
-        "mildroute.collection.table.pq.ParquetWriter",
     ],
 )
 def test_a_full_disk_is_one_sentence_and_loses_nothing(

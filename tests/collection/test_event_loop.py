@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import mildroute
-from mildroute.collection.job import CollectionInterrupted, CollectionResult
+from mildroute.collection.results import CollectionInterrupted, CollectionResult
 from mildroute.collection.store import AnswerStore
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Answer, Query
@@ -66,9 +66,9 @@ def test_experts_and_judges_may_be_a_file_and_a_name(tmp_path: Path) -> None:
     ("queries", "message"),
     [
         (pd.DataFrame({"words": ["a"]}), "the table of queries must have a column input"),
-        ([{"input": "a", "id": 1}, {"input": "b", "id": 1}], "a name of its own in 'id', got 1"),
+        ([{"input": "a", "id": 1}, {"input": "b", "id": 1}], "a name of its own in 'id', got '1' again"),
         ([{"input": 3}], "row 0: a query must be a text, got 3"),
-        ([], "must have a column input or text or prompt or question, got none"),
+        ([], "must have at least one query, got none"),
         (5, "a table must be Arrow, pandas, polars"),
     ],
 )

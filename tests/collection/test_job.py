@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from mildroute.collection.collector import collect
 from mildroute.collection.entries import CallStarted
-from mildroute.collection.job import CollectionJob, CollectionPlan, collect
+from mildroute.collection.job import CollectionJob
 from mildroute.collection.queries import open_queries
+from mildroute.collection.results import CollectionPlan
 from mildroute.collection.store import AnswerStore
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError

@@ -166,7 +166,7 @@ def test_a_json_key_that_comes_late_is_not_lost(tmp_path: Path) -> None:
     first = '{"query_id": "%d", "score:a": 1, "score:b": 0}\n'
     late = '{"query_id": "x", "score:a": 1, "score:b": 0, "cost:a": 1, "cost:b": 2}\n'
     (tmp_path / "t.jsonl").write_text("".join(first % row for row in range(1500)) + late)
-    with pytest.raises(TableError, match="first appears after"):
+    with pytest.raises(TableError, match=r"row 0 .*dollars must be"):
         CostTable.read(tmp_path / "t.jsonl")
 
 

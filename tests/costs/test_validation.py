@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, event, given, reject, settings, strategies as st
 
-from mildroute.costs.stream import batches
 from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
 from mildroute.exceptions import TableError
@@ -301,31 +300,6 @@ def test_a_damaged_table_gives_one_clear_line_or_the_numbers_of_a_slow_reading(
         assert table.repairs
 
 
-@settings(
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(data=st.data())
-def test_streams_and_summaries_refuse_with_one_line_too(
-    data: st.DataObject, tmp_path: Path
-) -> None:
-    columns = copy.deepcopy(data.draw(tables()))
-    data.draw(st.sampled_from(DAMAGES))(columns, data.draw)
-    form = data.draw(st.sampled_from(FORMS))
-    want = expected(columns, "zero", form)
-    try:
-        rows = sum(len(batch) for batch in batches(form(columns, tmp_path), missing="zero", rows=2))
-    except TableError as error:
-        one_line(error)
-    else:
-        assert want is not None
-        assert rows == len(want)
-    if want is not None:
-        assert describe(form(columns, tmp_path), missing="zero").rows == len(
-            next(iter(columns.values()))
-        )
-
-
 SOUND = {
     "query_id": ["p", "q", "r"],
     "input": ["x", "y", "z"],
@@ -400,7 +374,7 @@ BROKEN_TEXTS = {
 @pytest.mark.parametrize("name", BROKEN_TEXTS)
 def test_a_broken_text_file_is_refused_with_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(BROKEN_TEXTS[name])
-    for reading in (CostTable.read, describe, lambda path: list(batches(path))):
+    for reading in (CostTable.read, describe):
         with pytest.raises(TableError) as caught:
             reading(tmp_path / name)
         one_line(caught.value)

@@ -16,8 +16,9 @@ from mildroute.cli._output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
     from mildroute.collection.estimate import CollectionEstimate
-    from mildroute.collection.job import CollectionJob, CollectionPlan, CollectionResult
+    from mildroute.collection.job import CollectionJob
     from mildroute.collection.progress import ExpertProgress
+    from mildroute.collection.results import CollectionPlan, CollectionResult
     from mildroute.experts.config import ExpertFile
 
 __all__ = ["collect_costs"]
@@ -102,7 +103,7 @@ def collect_costs(
 
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
     """  # noqa: E501
-    from mildroute.collection.job import collect
+    from mildroute.collection.collector import collect
     from mildroute.experts.config import read_experts
 
     file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
@@ -176,7 +177,7 @@ def _agreed(plan: CollectionPlan, job: CollectionJob, *, yes: bool, quiet: bool)
     calls = sum(each.calls for each in estimates)
     if not quiet:
         print_table(
-            f"{pluralize(job.queries.rows, 'query')}, {pluralize(calls, 'call')} to make",
+            f"{pluralize(len(job.queries), 'query')}, {pluralize(calls, 'call')} to make",
             ["expert", "cells", "known", "calls", "tokens in", "$ expected", "$ at most", "time"],
             [_estimate_row(each) for each in estimates],
         )

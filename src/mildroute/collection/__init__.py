@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from mildroute._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from mildroute.collection.collector import collect as collect
     from mildroute.collection.estimate import CollectionEstimate as CollectionEstimate
-    from mildroute.collection.job import (
+    from mildroute.collection.job import CollectionJob as CollectionJob
+    from mildroute.collection.progress import ExpertProgress as ExpertProgress
+    from mildroute.collection.queries import Queries as Queries, open_queries as open_queries
+    from mildroute.collection.results import (
         CollectionInterrupted as CollectionInterrupted,
-        CollectionJob as CollectionJob,
         CollectionPlan as CollectionPlan,
         CollectionResult as CollectionResult,
-        collect as collect,
     )
-    from mildroute.collection.progress import ExpertProgress as ExpertProgress
-    from mildroute.collection.queries import QueryFile as QueryFile, open_queries as open_queries
 
 __all__, __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -1,180 +1,111 @@
-"""The queries of a collection, read a few at a time from files or from memory."""
+"""The queries of a collection, read from files or from memory."""
 
 from __future__ import annotations
 
-import functools
+import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from mildroute._files import one_line
 from mildroute._fingerprint import text_digest
-from mildroute.costs.files import resolve_files
+from mildroute.costs.files import SourceFile, resolve_files
 from mildroute.costs.in_memory import to_arrow
-from mildroute.costs.readers import read_batches, read_schema
+from mildroute.costs.json_lines import json_objects
+from mildroute.costs.readers import open_file
 from mildroute.costs.schema import check_unique
 from mildroute.exceptions import TableError
 from mildroute.experts.base import Query
 
-__all__ = ["QueryFile", "ShuffledQueries", "open_queries", "query_digest"]
+__all__ = ["Queries", "open_queries", "query_digest"]
 
 # Column names of each role, in order of preference.
-_INPUT_NAMES = ("input", "text", "prompt", "question")
 _ROLES = {
     "query_id": ("query_id", "id"),
-    "input": _INPUT_NAMES,
+    "input": ("input", "text", "prompt", "question"),
     "reference": ("reference", "answer", "target"),
 }
-_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".xlsx": "xlsx",
-    ".jsonl": "json",
-    ".json": "json",
-}
-_BATCH_ROWS = 1024
-# Shuffling holds at least this many queries in memory, or a sixteenth of a large file, which is
-# then read sixteen times.
-_MIN_SHUFFLED = 65_536
-_MAX_PASSES = 16
-# A file or folder, or rows in memory.
-_Source: TypeAlias = Path | pa.Table | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class QueryFile:
-    """A file, a folder of files or a table in memory, with one query in each row.
+class Queries:
+    """The queries of a collection.
 
     Args:
-        source: The path, or the rows themselves.
-        columns: Name of the column of each role: ``query_id``, ``input`` and ``reference``; only
-            ``input`` is required.
-        rows: Number of queries.
-        others: Names of all other columns.
+        queries: The queries, in the order of their rows; their names differ.
+        fields: Names of the columns that are not the name, text or reference of a query.
 
     Example:
-        >>> QueryFile(Path("q.parquet"), {"input": "text"}, 5).rows
-        5
+        >>> len(Queries([Query("q1", "2 + 2?")]))
+        1
     """
 
-    source: _Source
-    columns: dict[str, str]
-    rows: int
-    others: tuple[str, ...] = ()
+    queries: Sequence[Query]
+    fields: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Query]:
-        """Yield the queries; the columns without a role are their fields."""
-        for index, row in enumerate(_read_rows(self.source)):
-            yield self._make_query(row, index)
+        """Iterate over the queries."""
+        return iter(self.queries)
 
-    @functools.cached_property
-    def random_order(self) -> list[int]:
-        """The indices of all queries in random order.
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.queries)
+
+    def shuffled(self) -> list[Query]:
+        """Return the queries in a random order that is the same in every run.
 
         The order follows from the queries' names, so that two queries keep their order when others
         are added.
         """
-        digests = [int(text_digest(f"order\x00{query.query_id}", size=8), 16) for query in self]
-        order: list[int] = np.argsort(np.array(digests, dtype=np.uint64), kind="stable").tolist()
-        return order
-
-    def _make_query(self, row: dict[str, Any], index: int) -> Query:
-        values = {role: row.pop(name, None) for role, name in self.columns.items()}
-        text = values["input"]
-        if not isinstance(text, str):
-            raise TableError(
-                f"{_describe(self.source)}, row {index}: a query must be a text, got {text!r:.60};"
-                " fill it in or drop the row."
-            )
-        reference = values.get("reference")
-        name = values.get("query_id")
-        return Query(
-            str(index if name is None else name),
-            text,
-            None if reference is None else str(reference),
-            row,
+        return sorted(
+            self.queries, key=lambda query: text_digest(f"order\x00{query.query_id}", size=8)
         )
 
 
-@dataclass(frozen=True)
-class ShuffledQueries:
-    """Queries in random order, the same in every run."""
-
-    queries: QueryFile
-
-    def __iter__(self) -> Iterator[Query]:
-        """Yield the queries; each pass over a large file yields a part of them."""
-        order = self.queries.random_order
-        size = max(_MIN_SHUFFLED, math.ceil(len(order) / _MAX_PASSES))
-        for start in range(0, len(order), size):
-            ranks = {index: rank for rank, index in enumerate(order[start : start + size])}
-            part = [
-                (ranks[index], query) for index, query in enumerate(self.queries) if index in ranks
-            ]
-            part.sort(key=lambda pair: pair[0])
-            yield from (query for _, query in part)
-
-
-def open_queries(source: Any) -> QueryFile:
-    """Read the columns of queries and check that the queries' names differ.
+def open_queries(source: Any) -> Queries:
+    """Read queries and check that their names differ.
 
     Args:
-        source: A path of Parquet, CSV or JSON lines, or a folder of one kind; or a pandas or polars
-            data frame, an Arrow table or a list of dicts. Columns: ``input`` (or ``text``,
-            ``prompt``, ``question``), optional ``query_id`` (or ``id``), optional ``reference`` (or
-            ``answer``, ``target``), and whatever templates and judges need. All columns of a CSV
-            file are text.
+        source: Parquet, CSV, Excel or JSON lines: a path, a folder, a pattern, a URL or a list of
+            them. Or a pandas or polars data frame, an Arrow table or a list of dicts. Columns:
+            ``input`` (or ``text``, ``prompt``, ``question``), optional ``query_id`` (or ``id``),
+            optional ``reference`` (or ``answer``, ``target``), and whatever templates and judges
+            need. All columns of a CSV file are text.
 
     Example:
         >>> [query.query_id for query in open_queries([{"input": "2 + 2?"}, {"input": "2 + 3?"}])]
         ['0', '1']
         >>> open_queries("no/such.parquet")
         Traceback (most recent call last):
-        mildroute.exceptions.TableError: queries must lie in a file or folder that exists ...
+        mildroute.exceptions.TableError: 'no/such.parquet' does not exist; check the path.
     """
-    source = _to_source(source)
+    is_file = isinstance(source, (str, Path))
+    shown = Path(source).name if is_file else "the table of queries"
     try:
-        names = _column_names(source)
-        check_unique(names)
-        columns = {
-            role: next(name for name in candidates if name in names)
-            for role, candidates in _ROLES.items()
-            if set(candidates) & set(names)
-        }
-        if "input" not in columns:
-            raise TableError(
-                f"{_describe(source)} must have a column {' or '.join(_INPUT_NAMES)}, got"
-                f" {', '.join(names) or 'none'}; rename one of them."
-            )
-        others = tuple(name for name in names if name not in columns.values())
-        return QueryFile(source, columns, _count_rows(source, columns.get("query_id")), others)
-    except (pa.ArrowException, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        rows, names = _read_files(resolve_files(source)) if is_file else _read_memory(source)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(f"queries cannot be read from {shown}: {one_line(error)}.") from error
+    if not rows:
+        raise TableError(f"{shown} must have at least one query, got none.")
+    columns = {
+        role: next(name for name in candidates if name in names)
+        for role, candidates in _ROLES.items()
+        if set(candidates) & set(names)
+    }
+    if "input" not in columns:
         raise TableError(
-            f"queries cannot be read from {_describe(source)}: {' '.join(str(error).split())}."
-        ) from error
-
-
-def _to_source(source: Any) -> _Source:
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        if not path.exists():
-            raise TableError(
-                f"queries must lie in a file or folder that exists, got {str(path)!r}."
-            )
-        return path
-    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
-        return source
-    return to_arrow(source)
-
-
-def _describe(source: _Source) -> str:
-    return source.name if isinstance(source, Path) else "the table of queries"
+            f"{shown} must have a column {' or '.join(_ROLES['input'])}, got"
+            f" {', '.join(names) or 'no columns'}; rename one of them."
+        )
+    queries = [_make_query(row, columns, index, shown) for index, row in enumerate(rows)]
+    _check_names(queries, columns, shown)
+    return Queries(queries, tuple(name for name in names if name not in columns.values()))
 
 
 def query_digest(query: Query) -> str:
@@ -188,35 +119,40 @@ def query_digest(query: Query) -> str:
     return text_digest(contents)
 
 
-def _list_files(path: Path) -> list[Path]:
-    if path.is_file():
-        files = [path]
-    else:
-        files = sorted(file for file in path.iterdir() if file.suffix in _FORMATS)
-    if not files or files[0].suffix not in _FORMATS:
-        raise TableError(
-            f"queries are read from files that end in {', '.join(_FORMATS)}, got {path.name!r}."
-        )
-    return files
+def _read_memory(source: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
+        return _with_names([dict(row) for row in source])
+    table = to_arrow(source)
+    check_unique(table.column_names)
+    return table.to_pylist(), table.column_names
 
 
-def _read_rows(source: _Source, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    if isinstance(source, pa.Table):
-        for batch in source.to_batches(_BATCH_ROWS):
-            yield from batch.to_pylist()
-        return
-    if not isinstance(source, Path):
-        yield from map(dict, source)
-        return
-    for file in _list_files(source):
-        if _FORMATS[file.suffix] == "json":
-            yield from _read_json_lines(file)
-            continue
-        is_text = _FORMATS[file.suffix] != "parquet"
-        for table in read_batches(resolve_files(file), columns, rows=_BATCH_ROWS):
-            for batch in table.to_batches(_BATCH_ROWS):
-                rows = batch.to_pylist()
-                yield from map(_drop_empty_cells, rows) if is_text else rows
+def _read_files(files: Sequence[SourceFile]) -> tuple[list[dict[str, Any]], list[str]]:
+    if files[0].kind == "json":
+        # A column of an Arrow table has one type; the values of a key may have several.
+        return _with_names([row for file in files for row in _read_json_file(file)])
+    rows: list[dict[str, Any]] = []
+    names: dict[str, None] = {}
+    for file in files:
+        raw = open_file(file)
+        check_unique(raw.columns)
+        names |= dict.fromkeys(raw.columns)
+        new_rows = raw.read_all().to_pylist()
+        rows += map(_drop_empty_cells, new_rows) if raw.has_texts else new_rows
+    return rows, list(names)
+
+
+def _with_names(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return rows with the names of their columns; any row may lack some."""
+    return rows, list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _read_json_file(file: SourceFile) -> Iterator[dict[str, Any]]:
+    with (
+        file.open() as stream,
+        io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as text,
+    ):
+        yield from json_objects(text, file.shown)
 
 
 def _drop_empty_cells(row: dict[str, Any]) -> dict[str, Any]:
@@ -227,43 +163,31 @@ def _drop_empty_cells(row: dict[str, Any]) -> dict[str, Any]:
     return {name: cell or None for name, cell in row.items()}
 
 
-def _read_json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    # pyarrow's reader turns a last line without an end into a row of nulls.
-    with file.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise TableError(
-                        f"{file.name}, line {number}: a query must be a JSON object, got"
-                        f" {line.strip()!r:.60}."
-                    )
-                yield row
+def _make_query(row: dict[str, Any], columns: Mapping[str, str], index: int, shown: str) -> Query:
+    """Return the query in a row, which keeps only the query's fields."""
+    values = {role: row.pop(name, None) for role, name in columns.items()}
+    text = values["input"]
+    if not isinstance(text, str):
+        raise TableError(
+            f"{shown}, row {index}: a query must be a text, got {text!r:.60}; fill it in or drop"
+            " the row."
+        )
+    reference = values.get("reference")
+    name = values.get("query_id", index)
+    if name is None:
+        raise TableError(
+            f"{shown}, row {index}: each query must have a name of its own in"
+            f" {columns['query_id']!r}, got none; number them."
+        )
+    return Query(str(name), text, None if reference is None else str(reference), row)
 
 
-def _column_names(source: _Source) -> list[str]:
-    if isinstance(source, pa.Table):
-        return list(source.schema.names)
-    if not isinstance(source, Path) or _FORMATS[_list_files(source)[0].suffix] == "json":
-        # Any row, even the first one, may lack a column.
-        return list(dict.fromkeys(name for row in _read_rows(source) for name in row))
-    return list(read_schema(resolve_files(_list_files(source)[0])[0]).names)
-
-
-def _count_rows(source: _Source, name_column: str | None) -> int:
-    """Return the number of rows, or raise an error if two have the same name."""
+def _check_names(queries: Sequence[Query], columns: Mapping[str, str], shown: str) -> None:
     names: set[str] = set()
-    count = 0
-    for row in _read_rows(source, [name_column] if name_column else None):
-        count += 1
-        if name_column is not None:
-            name = row.get(name_column)
-            if name is None or str(name) in names:
-                raise TableError(
-                    f"{_describe(source)}: each query must have a name of its own in"
-                    f" {name_column!r}, got {name!r:.60} again; number them."
-                )
-            names.add(str(name))
-    if not count:
-        raise TableError(f"{_describe(source)} must have at least one query, got none.")
-    return count
+    for query in queries:
+        if query.query_id in names:
+            raise TableError(
+                f"{shown}: each query must have a name of its own in {columns['query_id']!r}, got"
+                f" {query.query_id!r:.60} again; number them."
+            )
+        names.add(query.query_id)

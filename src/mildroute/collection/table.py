@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write
-from mildroute.collection.assignment import sample_experts
 from mildroute.collection.entries import ANSWERS, VERDICTS
-from mildroute.collection.queries import QueryFile, query_digest
+from mildroute.collection.job import CollectionJob
+from mildroute.collection.queries import query_digest
 from mildroute.collection.reasons import cell_reasons
 from mildroute.collection.store import AnswerStore
 from mildroute.costs.missing_scores import COLLECTED
-from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.prices import metadata_of
 from mildroute.experts.base import Expert, Query
-from mildroute.judges.base import Judge
 
 __all__ = ["TABLE", "Gaps", "write_costs"]
 
@@ -46,7 +43,6 @@ _ENTRY_COLUMNS = {
 }
 _ENTRY_TEXT_COLUMNS = {"text": _ANSWER, "logprob": _LOGPROB}
 _TYPES = {"intokens": pa.int64(), "outtokens": pa.int64(), _ANSWER: pa.string()}
-_BATCH_ROWS = 8192
 
 # The values of cells by kind of column; the keys are expert and digest of the query.
 _Cells: TypeAlias = dict[tuple[str, str], dict[str, Any]]
@@ -71,87 +67,64 @@ class Gaps:
     left_out_cells: int = 0
 
 
-def write_costs(
-    folder: Path,
-    store: AnswerStore,
-    queries: QueryFile,
-    experts: Sequence[Expert],
-    judge: Judge,
-    prices: PriceList | None,
-    experts_per_query: int | None = None,
-    *,
-    answers: bool = False,
-    stopped: Collection[str] = (),
-) -> Gaps:
-    """Write the table of experts in their present versions, scored by a judge.
+def write_costs(job: CollectionJob, store: AnswerStore, stopped: Collection[str] = ()) -> Gaps:
+    """Write the table of a job's experts in their present versions, scored by its judge.
 
     Cells without a verdict are empty; the reader of the table decides how to count them. A query is
     left out if an expert was not called because the cap stopped it, so that the cell does not count
     as a failure.
 
     Args:
-        folder: Folder of the table, whose file is replaced as a whole.
+        job: The job. Its folder's table is replaced as a whole.
         store: The stored answers and verdicts.
-        queries: The rows of the table, in this order.
-        experts: The experts.
-        judge: The judge.
-        prices: List prices to store with the table, or None.
-        experts_per_query: Number of experts that get each query; None means all. The table records
-            it.
-        answers: Whether to write the texts of the answers, which a cascade needs, and their
-            log-probabilities if they are known.
         stopped: Names of experts that the cap stopped.
     """
-    cells = _scored_cells(store, experts, judge, answers=answers)
+    experts = job.experts
+    cells = _scored_cells(job, store)
     kinds = [*_KINDS]
     if all(
         None not in (cell[kind] for kind in (*_KINDS, *_TOKEN_KINDS)) for cell in cells.values()
     ):
         kinds += _TOKEN_KINDS
-    if answers:
+    if job.answers:
         kinds.append(_ANSWER)
     experts_with_logprobs = {
-        name for (name, _), cell in cells.items() if answers and cell[_LOGPROB] is not None
+        name for (name, _), cell in cells.items() if job.answers and cell[_LOGPROB] is not None
     }
-    columns = [name for name in _COPIED if name in queries.others]
+    columns = [name for name in _COPIED if name in job.queries.fields]
     schema = _make_schema(columns, kinds, experts, experts_with_logprobs)
-    schema = schema.with_metadata(_make_metadata(experts, judge, prices, experts_per_query))
-    is_assigned = sample_experts([expert.name for expert in experts], experts_per_query)
-    versions = {expert.name: expert.version for expert in experts}
-    called = {*cells, *cell_reasons(store, versions, (judge.name, judge.version))}
+    schema = schema.with_metadata(_make_metadata(job))
+    is_assigned = job.is_assigned
+    versions = job.versions
+    called = {*cells, *cell_reasons(store, versions, job.judge_key)}
     gaps = Gaps()
-    with (
-        atomic_write(folder / TABLE) as beside,
-        pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer,
-    ):
-        for batch in _batches(queries):
-            rows = []
-            for query in batch:
-                digest = query_digest(query)
-                unscored = [name for name in versions if (name, digest) not in cells]
-                empty = [name for name in unscored if is_assigned(name, query.query_id)]
-                gaps.empty += len(empty)
-                gaps.unwanted += len(unscored) - len(empty)
-                gaps.complete += not empty
-                if any(name in stopped and (name, digest) not in called for name in empty):
-                    gaps.left_out += 1
-                    gaps.left_out_cells += len(empty)
-                else:
-                    rows.append(_make_row(query, digest, experts, cells))
-            # Values without a column in the schema are left out.
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    rows = []
+    for query in job.queries:
+        digest = query_digest(query)
+        unscored = [name for name in versions if (name, digest) not in cells]
+        empty = [name for name in unscored if is_assigned(name, query.query_id)]
+        gaps.empty += len(empty)
+        gaps.unwanted += len(unscored) - len(empty)
+        gaps.complete += not empty
+        if any(name in stopped and (name, digest) not in called for name in empty):
+            gaps.left_out += 1
+            gaps.left_out_cells += len(empty)
+        else:
+            rows.append(_make_row(query, digest, experts, cells))
+    # Values without a column in the schema are left out.
+    table = pa.Table.from_pylist(rows, schema=schema)
+    with atomic_write(job.folder / TABLE) as beside:
+        pq.write_table(table, beside, write_page_checksum=True)
     return gaps
 
 
-def _scored_cells(
-    store: AnswerStore, experts: Sequence[Expert], judge: Judge, *, answers: bool
-) -> _Cells:
+def _scored_cells(job: CollectionJob, store: AnswerStore) -> _Cells:
     """Return the values of all cells with a score.
 
     The last answer counts, with its dollars alone.
     """
-    versions = {expert.name: expert.version for expert in experts}
-    judge_key = (judge.name, judge.version)
+    versions = job.versions
+    judge_key = job.judge_key
     cells: _Cells = {}
     for row in store.entries(VERDICTS):
         is_current = (
@@ -162,7 +135,7 @@ def _scored_cells(
             unset = dict.fromkeys((*_KINDS, *_TOKEN_KINDS, _ANSWER, _LOGPROB))
             cells[row["expert"], row["query"]] = {**unset, "score": row["score"]}
     columns = ["expert", "version", "query", "error", *_ENTRY_COLUMNS]
-    if answers:
+    if job.answers:
         columns += _ENTRY_TEXT_COLUMNS
     for row in store.entries(ANSWERS, columns):
         cell = cells.get((row["expert"], row["query"]))
@@ -187,19 +160,11 @@ def _make_schema(
     return pa.schema(types)
 
 
-def _make_metadata(
-    experts: Sequence[Expert],
-    judge: Judge,
-    prices: PriceList | None,
-    experts_per_query: int | None,
-) -> dict[bytes, bytes]:
-    collected: dict[str, Any] = {
-        "judge": [judge.name, judge.version],
-        "experts": {expert.name: expert.version for expert in experts},
-    }
-    if experts_per_query is not None and experts_per_query < len(experts):
-        collected["experts_per_query"] = experts_per_query
-    return {**metadata_of(prices), COLLECTED: json.dumps(collected, sort_keys=True).encode()}
+def _make_metadata(job: CollectionJob) -> dict[bytes, bytes]:
+    collected: dict[str, Any] = {"judge": list(job.judge_key), "experts": job.versions}
+    if job.experts_per_query is not None and job.experts_per_query < len(job.experts):
+        collected["experts_per_query"] = job.experts_per_query
+    return {**metadata_of(job.prices), COLLECTED: json.dumps(collected, sort_keys=True).encode()}
 
 
 def _make_row(
@@ -213,9 +178,3 @@ def _make_row(
         for kind, value in cells.get((expert.name, digest), {}).items():
             row[f"{kind}:{expert.name}"] = value
     return row
-
-
-def _batches(queries: Iterable[Query]) -> Iterator[list[Query]]:
-    iterator = iter(queries)
-    while batch := list(islice(iterator, _BATCH_ROWS)):
-        yield batch

@@ -12,7 +12,6 @@ from mildroute._lazy import lazy_exports
 if TYPE_CHECKING:
     from mildroute.costs.importers.read import read_eval_logs as read_eval_logs
     from mildroute.costs.prices import Price as Price, PriceList as PriceList
-    from mildroute.costs.stream import batches as batches
     from mildroute.costs.summary import TableSummary as TableSummary, describe as describe
     from mildroute.costs.table import CostTable as CostTable
 
@@ -21,7 +20,6 @@ __all__, __getattr__, __dir__ = lazy_exports(
     {
         "mildroute.costs.importers.read": ("read_eval_logs",),
         "mildroute.costs.prices": ("Price", "PriceList"),
-        "mildroute.costs.stream": ("batches",),
         "mildroute.costs.summary": ("TableSummary", "describe"),
         "mildroute.costs.table": ("CostTable",),
     },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, TextIO
 
 import pyarrow as pa
@@ -13,26 +12,23 @@ from mildroute._files import one_line
 from mildroute.costs.in_memory import to_arrow
 from mildroute.exceptions import TableError
 
-__all__ = ["json_tables"]
+__all__ = ["json_objects", "read_json"]
 
 
-def json_tables(stream: TextIO, shown: str, rows: int) -> Iterator[pa.Table]:
-    """Read objects, one per line or all in one array, as tables of at most ``rows`` rows.
+def read_json(stream: TextIO, shown: str) -> pa.Table:
+    """Read objects, one per line or all in one array; a key that a line lacks is a missing value.
 
-    Returns:
-        Tables; a key that a line lacks is a missing value.
+    Args:
+        stream: The text of the file.
+        shown: The file's name in messages.
     """
-    records = _json_objects(stream, shown)
-    names: list[str] = []
-    while chunk := list(islice(records, rows)):
-        for record in chunk:
-            names += (
-                [name for name in record if name not in names] if record.keys() - set(names) else []
-            )
-        yield to_arrow({name: [record.get(name) for record in chunk] for name in names})
+    records = list(json_objects(stream, shown))
+    names = dict.fromkeys(name for record in records for name in record)
+    return to_arrow({name: [record.get(name) for record in records] for name in names})
 
 
-def _json_objects(stream: TextIO, shown: str) -> Iterator[dict[str, Any]]:
+def json_objects(stream: TextIO, shown: str) -> Iterator[dict[str, Any]]:
+    """Yield objects, one per line or all in one array."""
     numbered = (
         (number, line) for number, line in enumerate(_lines(stream, shown), start=1) if line.strip()
     )

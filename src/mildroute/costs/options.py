@@ -53,11 +53,9 @@ class ReadOptions:
         missing: How a missing score counts.
         answers: Whether to read the answers of experts as well.
         mapping: The caller's description of the columns; `None` infers all of them.
-        rows: Approximate number of rows of a chunk.
     """
 
     experts: Sequence[str] | None = None
     missing: Missing = "raise"
     answers: bool = False
     mapping: ColumnMapping | None = None
-    rows: int = 65_536

@@ -1,34 +1,24 @@
-"""Summaries of tables in one pass and bounded memory, as ``mildroute inspect`` shows them."""
+"""Summaries of tables, as ``mildroute inspect`` shows them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mildroute._content_hash import ContentHasher, digests
 from mildroute._format import format_dollars, format_score, pluralize, text_table
-from mildroute.costs.duplicates import DuplicateCounter
-from mildroute.costs.missing_scores import validate_missing
-from mildroute.costs.options import ReadOptions
 from mildroute.costs.prices import PriceList
-from mildroute.costs.repairs import RepairLog
-from mildroute.costs.schema import DOLLARS, GROUP, ID, INPUT, SCORE
-from mildroute.costs.source import Source, open_source
+from mildroute.costs.schema import INPUT
 from mildroute.costs.table import CostTable
-from mildroute.costs.validation import check_holes, check_rows, validate
-from mildroute.costs.wins import DominanceMatrix, WinCounts
+from mildroute.costs.wins import Wins, count_wins, dominated_experts
 from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = ["ExpertSummary", "TableSummary", "describe"]
 
-_ROWS = 16_384
 _MAX_GROUPS = 10_000
 # Share of the decided rows above which one expert wins nearly everything.
 _COLLAPSE = 0.8
@@ -71,10 +61,7 @@ class TableSummary:
         imbalance: Largest share of wins over the smallest positive one.
         groups: Number of rows of each group, largest first; `None` without groups or with over
             10,000.
-        repeated_ids: Rows whose id occurs in an earlier row.
         repeated_texts: Rows whose text occurs in an earlier row.
-        missing_scores: Missing scores, which count as the caller specified.
-        dropped_rows: Rows that were dropped for a missing score.
         dominated: Experts that another expert beats or equals in score and dollars on every row,
             each with that other expert.
         content_hash: As in ``CostTable``, for a table without repeated rows.
@@ -102,10 +89,7 @@ class TableSummary:
     decided: float
     imbalance: float
     groups: dict[str, int] | None
-    repeated_ids: int
     repeated_texts: int
-    missing_scores: int
-    dropped_rows: int
     dominated: dict[str, str]
     content_hash: str
     prices: PriceList | None
@@ -174,7 +158,7 @@ def describe(
     experts: Sequence[str] | None = None,
     missing: str = "raise",
 ) -> TableSummary:
-    """Read, check, hash and summarize a table in one pass.
+    """Summarize a table.
 
     Args:
         source: A ``CostTable``, or an argument of ``CostTable.read`` or ``CostTable.from_data``.
@@ -183,7 +167,7 @@ def describe(
         missing: As for ``CostTable.read``.
 
     Returns:
-        The summary. Repeated ids are counted here, not rejected.
+        The summary.
 
     Example:
         >>> describe({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score
@@ -191,143 +175,73 @@ def describe(
     """
     if not np.isfinite(price_weight) or price_weight < 0:
         raise ArgumentError(f"price_weight must be finite and not negative, got {price_weight}.")
-    data = source.arrow if isinstance(source, CostTable) else source
-    options = ReadOptions(experts, validate_missing(missing), rows=_ROWS)
-    opened = open_source(data, options)
-    if isinstance(source, CostTable):
-        log = RepairLog(list(source.repairs))
-        opened = Source(opened.layout, source.prices, log, opened.chunks, source.notes)
-    has_dollars = bool(opened.layout.names(DOLLARS))
-    if price_weight and not has_dollars:
+    table, _ = CostTable.from_any(source, experts=experts, missing=missing)
+    if price_weight and table.dollars is None:
         raise TableError(
             f"a price weight of {price_weight:g} needs the columns 'cost:<expert>', got none; add"
             " them, or give a price list."
         )
-    return _SummaryPass(opened, price_weight, has_dollars).summary()
+    wins = count_wins(table.scores, table.dollars, price_weight)
+    costs = table.costs(price_weight=price_weight).mean(axis=0)
+    dollars = np.zeros(len(costs)) if table.dollars is None else table.dollars.mean(axis=0)
+    # The cheapest of equals, then the first.
+    best = int(np.lexsort((dollars, costs.round(12)))[0])
+    positive = wins.wins[wins.wins > 0]
+    dominated = dominated_experts(table.scores, table.dollars)
+    summary = TableSummary(
+        rows=table.rows,
+        experts=_summarize_experts(table, wins),
+        price_weight=float(price_weight),
+        best_single=table.experts[best],
+        best_single_cost=float(costs.min()),
+        oracle_score=wins.oracle_score,
+        oracle_dollars_per_1000=None if table.dollars is None else 1000 * wins.oracle_dollars,
+        oracle_cost=wins.oracle_cost,
+        possible_gain=max(float(costs.min()) - wins.oracle_cost, 0.0),
+        decided=wins.decided / table.rows,
+        imbalance=float(positive.max() / positive.min()),
+        groups=_count_groups(table),
+        repeated_texts=_count_repeated_texts(table),
+        dominated={table.experts[one]: table.experts[other] for one, other in dominated.items()},
+        content_hash=table.content_hash,
+        prices=table.prices,
+        repairs=table.repairs,
+        ignored=table.ignored,
+        notes=table.notes,
+    )
+    leader = table.experts[int(wins.decided_wins.argmax())]
+    share = float(wins.decided_wins.max() / wins.decided) if wins.decided else 0.0
+    return replace(summary, warnings=tuple(_warnings(summary, leader, share)))
 
 
-class _SummaryPass:
-    """One pass over the rows of a table.
-
-    SHA-256 runs alongside on a second thread, because it releases the interpreter's lock.
-    """
-
-    def __init__(self, source: Source, price_weight: float, has_dollars: bool) -> None:
-        self.source = source
-        self.price_weight = price_weight
-        self.has_dollars = has_dollars
-        experts = len(source.layout.experts)
-        self.wins = WinCounts(experts, price_weight=price_weight)
-        self.dominance = DominanceMatrix(experts)
-        self.ids = DuplicateCounter()
-        self.texts = DuplicateCounter()
-        self.groups: dict[str, int] = {}
-        self.hasher = ContentHasher()
-
-    def summary(self) -> TableSummary:
-        with ThreadPoolExecutor(1) as executor:
-            pending: Future[None] | None = None
-            for table in self._tables():
-                marks = {
-                    name: digests(table.column(name))
-                    for name in (ID, INPUT)
-                    if name in table.column_names
-                }
-                previous, pending = pending, executor.submit(self.hasher.update, table, marks)
-                self._add(table, marks)
-                if previous is not None:
-                    previous.result()
-            if pending is not None:
-                pending.result()
-        check_rows(self.wins.rows, self.source.log)
-        check_holes(self.wins.rows, len(self.source.layout.experts), self.source.log)
-        return self._summarize()
-
-    def _tables(self) -> Iterator[pa.Table]:
-        for chunk in self.source.chunks:
-            yield validate(chunk, self.source.log)
-
-    def _add(self, table: pa.Table, marks: dict[str, NDArray[np.uint64]]) -> None:
-        if not table.num_rows:
-            return
-        scores = self._matrix(table, SCORE)
-        dollars = self._matrix(table, DOLLARS) if self.has_dollars else None
-        self.wins.add(scores, dollars)
-        self.dominance.add(scores, dollars)
-        self.ids.add(marks[ID])
-        if INPUT in marks:
-            self.texts.add(marks[INPUT])
-        if GROUP in table.column_names and len(self.groups) <= _MAX_GROUPS:
-            for entry in pc.value_counts(table.column(GROUP)).to_pylist():
-                self.groups[entry["values"]] = self.groups.get(entry["values"], 0) + entry["counts"]
-
-    def _matrix(self, table: pa.Table, prefix: str) -> NDArray[np.float64]:
-        return np.stack(
-            [table.column(name).to_numpy() for name in self.source.layout.names(prefix)]
-        )
-
-    def _summarize(self) -> TableSummary:
-        wins = self.wins
-        names = self.source.layout.experts
-        costs = 1.0 - wins.scores / wins.rows + self.price_weight * wins.dollars / wins.rows
-        oracle_cost = (
-            1.0
-            - wins.oracle_score / wins.rows
-            + self.price_weight * wins.oracle_dollars / wins.rows
-        )
-        positive = wins.wins[wins.wins > 0]
-        share = float(wins.decided_wins.max() / wins.decided) if wins.decided else 0.0
-        summary = TableSummary(
-            rows=wins.rows,
-            experts=tuple(self._expert(index, name) for index, name in enumerate(names)),
-            price_weight=float(self.price_weight),
-            best_single=names[
-                int(np.lexsort((wins.dollars, costs.round(12)))[0])
-            ],  # the cheapest of equals, then the first
-            best_single_cost=float(costs.min()),
-            oracle_score=wins.oracle_score / wins.rows,
-            oracle_dollars_per_1000=(
-                1000 * wins.oracle_dollars / wins.rows if self.has_dollars else None
-            ),
-            oracle_cost=float(oracle_cost),
-            possible_gain=max(float(costs.min() - oracle_cost), 0.0),
-            decided=wins.decided / wins.rows,
-            imbalance=float(positive.max() / positive.min()),
-            groups=self._groups(),
-            repeated_ids=self.ids.repeats(),
-            repeated_texts=self.texts.repeats(),
-            missing_scores=self.source.log.counts.get("zero", 0),
-            dropped_rows=self.source.log.counts.get("dropped", 0),
-            dominated={
-                names[one]: names[other] for one, other in self.dominance.dominated().items()
-            },
-            content_hash=self.hasher.hexdigest(),
-            prices=self.source.prices,
-            repairs=self.source.log.sentences(),
-            ignored=self.source.layout.ignored,
-            notes=self.source.notes,
-        )
-        leader = names[int(wins.decided_wins.argmax())]
-        return replace(summary, warnings=tuple(_warnings(summary, leader, share)))
-
-    def _groups(self) -> dict[str, int] | None:
-        """Return groups, largest first, or `None` above the limit at which counting stopped."""
-        few = 0 < len(self.groups) <= _MAX_GROUPS
-        return (
-            dict(sorted(self.groups.items(), key=lambda pair: (-pair[1], pair[0]))) if few else None
-        )
-
-    def _expert(self, index: int, name: str) -> ExpertSummary:
-        wins = self.wins
-        return ExpertSummary(
+def _summarize_experts(table: CostTable, wins: Wins) -> tuple[ExpertSummary, ...]:
+    bills = None if table.dollars is None else 1000 * table.dollars.mean(axis=0)
+    return tuple(
+        ExpertSummary(
             name=name,
-            score=float(wins.scores[index] / wins.rows),
-            dollars_per_1000=(
-                float(1000 * wins.dollars[index] / wins.rows) if self.has_dollars else None
-            ),
-            wins=float(wins.wins[index] / wins.rows),
-            wins_alone=float(wins.alone[index] / wins.rows),
+            score=float(table.scores[:, index].mean()),
+            dollars_per_1000=None if bills is None else float(bills[index]),
+            wins=float(wins.wins[index] / table.rows),
+            wins_alone=float(wins.alone[index] / table.rows),
         )
+        for index, name in enumerate(table.experts)
+    )
+
+
+def _count_repeated_texts(table: CostTable) -> int:
+    if INPUT not in table.arrow.column_names:
+        return 0
+    return int(table.rows - pc.count_distinct(table.arrow.column(INPUT)).as_py())
+
+
+def _count_groups(table: CostTable) -> dict[str, int] | None:
+    """Return the rows of each group, largest first; `None` without groups or with too many."""
+    if table.groups is None:
+        return None
+    counts = Counter(table.groups.tolist())
+    if len(counts) > _MAX_GROUPS:
+        return None
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _warnings(summary: TableSummary, leader: str, share: float) -> Iterator[str]:
@@ -342,15 +256,11 @@ def _warnings(summary: TableSummary, leader: str, share: float) -> Iterator[str]
         )
     if not summary.decided:
         yield _tie_warning(summary)
-    if summary.repeated_ids:
+    repeated = summary.repeated_texts
+    if repeated:
         yield (
-            f"{_rows_that_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and"
-            " compare refuse them unless they are identical."
-        )
-    if summary.repeated_texts:
-        yield (
-            f"{_rows_that_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps"
-            " them on one side."
+            f"{pluralize(repeated, 'row')} {'repeats' if repeated == 1 else 'repeat'} the text of"
+            " an earlier row; a split keeps them on one side."
         )
     for expert, other in summary.dominated.items():
         more_expensive = (
@@ -379,7 +289,3 @@ def _tie_warning(summary: TableSummary) -> str:
         "all experts score the same on every row: take the cheapest,"
         f" {summary.best_by_score.name!r}; no router is needed."
     )
-
-
-def _rows_that_repeat(count: int) -> str:
-    return f"{pluralize(count, 'row')} {'repeats' if count == 1 else 'repeat'}"

@@ -27,6 +27,7 @@ from mildroute.costs.missing_scores import validate_missing
 from mildroute.costs.options import ColumnMapping, ReadOptions
 from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.readers import read_whole
+from mildroute.costs.reading import read_table
 from mildroute.costs.repairs import RepairLog
 from mildroute.costs.schema import (
     ANSWER,
@@ -40,26 +41,17 @@ from mildroute.costs.schema import (
     PROPENSITY,
     SCORE,
     SPLIT,
+    infer_schema,
     listed,
 )
-from mildroute.costs.source import open_source
 from mildroute.costs.split import split_rows
-from mildroute.costs.validation import (
-    check_holes,
-    check_rows,
-    drop_duplicates,
-    score_notes,
-    validate,
-    with_large_strings,
-)
+from mildroute.costs.validation import drop_duplicates
 from mildroute.costs.writing import write_table
 from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
 __all__ = ["ColumnOptions", "CostTable"]
 
 
-# Rows of a chunk.
-_ROWS = 2**20
 # Maximum value of a dollar or a second, as for price weights of routers: products stay finite.
 _MAX_WEIGHT = 1e15
 
@@ -251,7 +243,7 @@ class CostTable:
                 )
             table = data if experts is None else data.select(experts)
         else:
-            options = ReadOptions(experts, validate_missing(missing), answers, mapping, _ROWS)
+            options = ReadOptions(experts, validate_missing(missing), answers, mapping)
             table = cls._from_source(data, options)
         others = set(prices) - set(table.experts) if isinstance(prices, Mapping) else set()
         if others and experts is None:
@@ -287,7 +279,7 @@ class CostTable:
             >>> CostTable.from_long({**answers, "dollars": [0.1, 0.2]}).dollars
             array([[0.1, 0.2]])
         """
-        return cls._from_source(data, ReadOptions(experts, validate_missing(missing), rows=_ROWS))
+        return cls._from_source(data, ReadOptions(experts, validate_missing(missing)))
 
     @classmethod
     def read_new_expert(cls, source: Any, others: Sequence[str]) -> CostTable:
@@ -317,20 +309,14 @@ class CostTable:
 
     @classmethod
     def _from_source(cls, data: Any, options: ReadOptions) -> CostTable:
-        source = open_source(data, options)
-        tables = [with_large_strings(validate(chunk, source.log)) for chunk in source.chunks]
-        if not tables:
-            raise TableError("a table needs at least one row; check the source.")
-        table = drop_duplicates(pa.concat_tables(tables), source.log)
-        check_rows(table.num_rows, source.log)
-        check_holes(table.num_rows, len(source.layout.experts), source.log)
+        content = read_table(data, options)
         return cls(
-            table,
-            source.layout.experts,
-            source.prices,
-            source.log.sentences(),
-            source.layout.ignored,
-            (*source.notes, *score_notes(table)),
+            content.arrow,
+            content.layout.experts,
+            content.prices,
+            content.log.sentences(),
+            content.layout.ignored,
+            content.notes,
         )
 
     def __len__(self) -> int:
@@ -583,9 +569,10 @@ class CostTable:
             >>> CostTable.from_data({"query_id": ["q"], **scores}).select(["c", "a"]).experts
             ('c', 'a')
         """
-        source = open_source(self.arrow, ReadOptions(experts, "keep", self._has(ANSWER)))
-        arrow = self.arrow.select(list(source.layout.sources))
-        return replace(self, arrow=arrow, experts=source.layout.experts)
+        layout = infer_schema(
+            self.arrow.column_names, experts, answers=self._has(ANSWER), propensities=True
+        )
+        return replace(self, arrow=self.arrow.select(list(layout.sources)), experts=layout.experts)
 
     def with_expert(
         self,

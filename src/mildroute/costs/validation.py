@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mildroute._format import pluralize
 from mildroute.costs.columns import LOWEST_SCORES
 from mildroute.costs.conversion import as_numbers, as_text, as_times
+from mildroute.costs.missing_scores import Missing
 from mildroute.costs.repairs import RepairLog
 from mildroute.costs.schema import (
     ANSWER,
@@ -30,11 +31,12 @@ from mildroute.costs.schema import (
     SCORE,
     SPLIT,
     TIME,
+    TableSchema,
 )
-from mildroute.costs.source import Chunk
 from mildroute.exceptions import TableError
 
 __all__ = [
+    "RawRows",
     "check_dollars",
     "check_holes",
     "check_rows",
@@ -60,51 +62,75 @@ _RANGES = {
 _COUNT = ("a count must be from 0 to 1e15", 0.0, _MAX_TOKENS)
 
 
-def validate(chunk: Chunk, log: RepairLog) -> pa.Table:
-    """Convert a part to canonical form and check every value.
+@dataclass(frozen=True)
+class RawRows:
+    """Rows as their source holds them, all of one file, and how to convert them.
+
+    Attributes:
+        raw: The columns under their names in the source.
+        layout: The columns that belong to the table.
+        missing: How a missing score counts.
+        parse: Whether numbers are still text, as in a CSV file.
+        decimal: Decimal mark of numbers that are still text.
+        unasked: Reason why a missing score may mean that the expert was not asked, and what to do;
+            empty if nothing suggests so.
+        first_row: Number of the first row in the source.
+    """
+
+    raw: pa.Table
+    layout: TableSchema
+    missing: Missing = "raise"
+    parse: bool = False
+    decimal: str = "."
+    unasked: str = ""
+    first_row: int = 0
+
+
+def validate(source: RawRows, log: RepairLog) -> pa.Table:
+    """Convert rows to canonical form and check every value.
 
     Returns:
         A table with canonical names and types (texts as strings, large or not), in which every
         value obeys the rules; ids may still repeat.
     """
-    columns = {name: chunk.raw.column(source) for name, source in chunk.layout.sources.items()}
+    columns = {name: source.raw.column(column) for name, column in source.layout.sources.items()}
     if ID not in columns:
-        columns = {ID: _row_numbers(chunk)} | columns
+        columns = {ID: _row_numbers(source)} | columns
         log.counts["numbered"] = 1
     columns[ID] = as_text(columns[ID], ID)
-    rows = _RowNames(columns[ID], chunk.first_row)
+    rows = _RowNames(columns[ID], source.first_row)
     texts = {
-        name: _check_complete(_convert(columns[name], name, chunk), name, rows)
+        name: _check_complete(_convert(columns[name], name, source), name, rows)
         for name in (ID, INPUT, GROUP, SPLIT, TIME)
         if name in columns
     }
     if CONVERSATION in columns:  # a request without a conversation stands alone
         texts[CONVERSATION] = pc.fill_null(as_text(columns[CONVERSATION], CONVERSATION), "")
     answers = {
-        name: pc.fill_null(as_text(columns[name], name), "") for name in chunk.layout.names(ANSWER)
+        name: pc.fill_null(as_text(columns[name], name), "") for name in source.layout.names(ANSWER)
     }
     numbers = {
         name: _rescale(
             as_numbers(
                 columns[name],
                 name,
-                parse=chunk.parse,
-                first_row=chunk.first_row,
-                decimal=chunk.decimal,
+                parse=source.parse,
+                first_row=source.first_row,
+                decimal=source.decimal,
             ),
-            chunk.layout.scales.get(f"{name.partition(':')[0]}:"),
+            source.layout.scales.get(f"{name.partition(':')[0]}:"),
         )
         for name in columns
         if name not in texts and name not in answers
     }
-    for name in chunk.layout.names(LOGPROB):
+    for name in source.layout.names(LOGPROB):
         answers[name] = _check_logprobs(numbers.pop(name), name, rows)
-    absent = _missing_scores(numbers, chunk, rows)
-    if absent and chunk.missing == "zero":
+    absent = _missing_scores(numbers, source, rows)
+    if absent and source.missing == "zero":
         _count_as_wrong(numbers, absent, log)
-    bad = np.any(list(absent.values()), axis=0) if absent and chunk.missing == "drop" else None
+    bad = np.any(list(absent.values()), axis=0) if absent and source.missing == "drop" else None
     for name, column in numbers.items():
-        unknown = _may_be_unknown(name, numbers) if chunk.missing == "keep" else bad
+        unknown = _may_be_unknown(name, numbers) if source.missing == "keep" else bad
         numbers[name] = _check_range(column, name, rows, unknown)
     table = pa.table(texts | numbers | answers)
     if bad is not None:
@@ -113,7 +139,7 @@ def validate(chunk: Chunk, log: RepairLog) -> pa.Table:
     return table
 
 
-def _rescale(column: pa.ChunkedArray, ends: tuple[float, float] | None) -> pa.ChunkedArray:
+def _rescale(column: pa.RawRowsedArray, ends: tuple[float, float] | None) -> pa.RawRowsedArray:
     """Rescale numbers so that the worst value is 0 and the best is 1."""
     if ends is None:
         return column
@@ -203,7 +229,7 @@ def with_large_strings(run: pa.Table) -> pa.Table:
 class _RowNames:
     """The name of each row in an error message."""
 
-    ids: pa.ChunkedArray
+    ids: pa.RawRowsedArray
     first_row: int
 
     def locate(self, name: str, row: int) -> str:
@@ -212,21 +238,21 @@ class _RowNames:
         return f"column {name!r}, row {self.first_row + int(row)}{query_note}"
 
 
-def _row_numbers(chunk: Chunk) -> pa.ChunkedArray:
+def _row_numbers(source: RawRows) -> pa.RawRowsedArray:
     return pa.chunked_array(
-        [pa.array(np.arange(chunk.first_row, chunk.first_row + chunk.raw.num_rows))]
+        [pa.array(np.arange(source.first_row, source.first_row + source.raw.num_rows))]
     )
 
 
-def _convert(column: pa.ChunkedArray, name: str, chunk: Chunk) -> pa.ChunkedArray:
+def _convert(column: pa.RawRowsedArray, name: str, source: RawRows) -> pa.RawRowsedArray:
     if name == ID:
         return column
     if name == TIME:
-        return as_times(column, name, parse=chunk.parse)
+        return as_times(column, name, parse=source.parse)
     return as_text(column, name, whole_numbers=name != INPUT)
 
 
-def _check_complete(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.ChunkedArray:
+def _check_complete(column: pa.RawRowsedArray, name: str, rows: _RowNames) -> pa.RawRowsedArray:
     missing = (
         column.is_null(nan_is_null=True)
         if column.null_count or pa.types.is_floating(column.type)
@@ -240,28 +266,28 @@ def _check_complete(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.C
     return column
 
 
-def _as_mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+def _as_mask(column: pa.RawRowsedArray) -> NDArray[np.bool_]:
     return np.asarray(column.to_numpy()).astype(bool)
 
 
 def _missing_scores(
-    numbers: dict[str, pa.ChunkedArray], chunk: Chunk, rows: _RowNames
+    numbers: dict[str, pa.RawRowsedArray], source: RawRows, rows: _RowNames
 ) -> dict[str, NDArray[np.bool_]]:
     """Return where scores are missing, by column; raise unless the caller says how they count."""
     missing: dict[str, NDArray[np.bool_]] = {}
-    for name in chunk.layout.names(SCORE):
+    for name in source.layout.names(SCORE):
         values = numbers[name].to_numpy()
         # the minimum is NaN if any value is: one quick pass if nothing is missing
         if len(values) == 0 or not np.isnan(values.min()):
             continue
         mask = np.isnan(values)
         row_name = rows.locate(name, int(mask.argmax()))
-        if chunk.unasked and chunk.missing not in ("drop", "keep"):
+        if source.unasked and source.missing not in ("drop", "keep"):
             raise TableError(
                 f"{row_name}: a score is missing, which need not be a wrong answer:"
-                f" {chunk.unasked}."
+                f" {source.unasked}."
             )
-        if chunk.missing == "raise":
+        if source.missing == "raise":
             raise TableError(
                 f"{row_name}: a score is missing; fill it in, or set missing (--missing) to zero,"
                 " so that it counts as 0, or to drop, so that its row does not count."
@@ -271,7 +297,7 @@ def _missing_scores(
 
 
 def _count_as_wrong(
-    numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
+    numbers: dict[str, pa.RawRowsedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
 ) -> None:
     """Give missing answers score 0, and cost 0 unless the table says otherwise."""
     for name, mask in absent.items():
@@ -284,7 +310,7 @@ def _count_as_wrong(
             log.add("unpaid", int(unpaid.sum()))
 
 
-def _with_zeros(column: pa.ChunkedArray, mask: NDArray[np.bool_]) -> pa.ChunkedArray:
+def _with_zeros(column: pa.RawRowsedArray, mask: NDArray[np.bool_]) -> pa.RawRowsedArray:
     return pa.chunked_array([pa.array(np.where(mask, 0.0, column.to_numpy()))])
 
 
@@ -302,8 +328,8 @@ def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float6
 
 
 def _check_range(
-    column: pa.ChunkedArray, name: str, rows: _RowNames, unknown: NDArray[np.bool_] | None
-) -> pa.ChunkedArray:
+    column: pa.RawRowsedArray, name: str, rows: _RowNames, unknown: NDArray[np.bool_] | None
+) -> pa.RawRowsedArray:
     """Check every value of a column, except for rows that are dropped or unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     rule, lowest, highest = _RANGES.get(f"{name.partition(':')[0]}:", _COUNT)
@@ -326,13 +352,13 @@ def _check_range(
     return column
 
 
-def _may_be_unknown(name: str, numbers: Mapping[str, pa.ChunkedArray]) -> NDArray[np.bool_]:
+def _may_be_unknown(name: str, numbers: Mapping[str, pa.RawRowsedArray]) -> NDArray[np.bool_]:
     """Return where values may be unknown: the expert was not asked, or they are propensities."""
     score = name if name.startswith(PROPENSITY) else SCORE + name.partition(":")[2]
     return np.asarray(np.isnan(numbers[score].to_numpy()))
 
 
-def _check_logprobs(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.ChunkedArray:
+def _check_logprobs(column: pa.RawRowsedArray, name: str, rows: _RowNames) -> pa.RawRowsedArray:
     """Return log-probabilities if they are valid; null if unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     is_bad = np.isinf(values) | (values > 0)

@@ -1,114 +1,85 @@
-"""Running sums over rows of scores and dollars: wins, wins alone, dominance and the oracle."""
+"""Experts compared row by row: wins, the oracle, and experts that another one dominates."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DominanceMatrix", "WinCounts"]
-
+__all__ = ["Wins", "count_wins", "dominated_experts"]
 
 Matrix = NDArray[np.float64]
 
-_HEAD = 256
+_HEAD_ROWS = 256
 
 
-class WinCounts:
-    """The sums over rows that determine all shares and means.
+@dataclass(frozen=True)
+class Wins:
+    """The rows that each expert wins, and the choices of an oracle.
 
     An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; tied experts
     share the win equally. The oracle chooses a winner, and the cheapest one if several tie.
 
     Attributes:
-        scores: Sum of scores, shape (p,).
-        dollars: Sum of dollars, shape (p,).
-        wins: Sum of shared wins, shape (p,).
+        wins: Sum of shared wins of each expert, shape (p,).
         decided_wins: Sum of shared wins over decided rows, shape (p,).
         alone: Number of rows that only this expert wins, shape (p,).
-        oracle_dollars: Sum of the oracle's dollars.
+        decided: Number of rows on which not all experts tie.
+        oracle_cost: Mean cost of the oracle.
+        oracle_score: Mean score of the oracle.
+        oracle_dollars: Mean dollars of the oracle; 0 without dollars.
     """
 
-    def __init__(self, experts: int, *, price_weight: float) -> None:
-        self._price_weight = price_weight
-        self.rows = 0
-        self.decided = 0
-        self.scores = np.zeros(experts)
-        self.dollars = np.zeros(experts)
-        self.wins = np.zeros(experts)
-        self.decided_wins = np.zeros(experts)
-        self.alone = np.zeros(experts, dtype=np.int64)
-        self.oracle_score = 0.0
-        self.oracle_dollars = 0.0
-
-    def add(self, scores: Matrix, dollars: Matrix | None) -> None:
-        """Add rows.
-
-        Both matrices have shape (p, n), one row per expert, which is how columns lie in memory.
-        """
-        costs = 1.0 - scores
-        if dollars is not None:
-            self.dollars += dollars.sum(axis=1)
-            costs += self._price_weight * dollars if self._price_weight else 0.0
-        lowest = costs.min(axis=0)
-        winners = costs == lowest
-        tied = np.add.reduce(winners, axis=0, dtype=np.int32)
-        undecided = int(np.count_nonzero(tied == len(scores)))
-        shared = winners.astype(np.float64) @ (1.0 / tied)
-        self.rows += scores.shape[1]
-        self.decided += scores.shape[1] - undecided
-        self.scores += scores.sum(axis=1)
-        self.wins += shared
-        self.decided_wins += shared - undecided / len(scores)
-        self.alone += np.count_nonzero(winners & (tied == 1), axis=1)
-        self._add_oracle(lowest, dollars, winners)
-
-    def _add_oracle(
-        self, lowest: Matrix, dollars: Matrix | None, winners: NDArray[np.bool_]
-    ) -> None:
-        paid = (
-            0.0 if dollars is None else float(np.where(winners, dollars, np.inf).min(axis=0).sum())
-        )
-        self.oracle_dollars += paid
-        self.oracle_score += float(len(lowest) - (lowest.sum() - self._price_weight * paid))
+    wins: Matrix
+    decided_wins: Matrix
+    alone: NDArray[np.intp]
+    decided: int
+    oracle_cost: float
+    oracle_score: float
+    oracle_dollars: float
 
 
-class DominanceMatrix:
-    """The pairs of experts in which the first dominates the second.
+def count_wins(scores: Matrix, dollars: Matrix | None, price_weight: float) -> Wins:
+    """Count the wins in scores and dollars, both of shape (n, p)."""
+    costs = 1.0 - scores
+    if dollars is not None and price_weight:
+        costs += price_weight * dollars
+    lowest = costs.min(axis=1)
+    winners = costs == lowest[:, None]
+    tied = winners.sum(axis=1)
+    shared = winners / tied[:, None]
+    is_decided = tied < scores.shape[1]
+    paid = 0.0 if dollars is None else np.where(winners, dollars, np.inf).min(axis=1).mean()
+    return Wins(
+        wins=shared.sum(axis=0),
+        decided_wins=shared[is_decided].sum(axis=0),
+        alone=winners[tied == 1].sum(axis=0),
+        decided=int(is_decided.sum()),
+        oracle_cost=float(lowest.mean()),
+        oracle_score=float(1.0 - (lowest.mean() - price_weight * paid)),
+        oracle_dollars=float(paid),
+    )
 
-    The first is never worse in score, never more expensive, and better on some row.
+
+def dominated_experts(scores: Matrix, dollars: Matrix | None) -> dict[int, int]:
+    """Return each dominated expert with the first expert that dominates it.
+
+    An expert dominates another if it is never worse in score, never more expensive, and better on
+    some row.
     """
-
-    def __init__(self, experts: int) -> None:
-        self._never_worse = ~np.eye(experts, dtype=bool)
-        self._better = np.zeros((experts, experts), dtype=bool)
-
-    def add(self, scores: Matrix, dollars: Matrix | None) -> None:
-        """Add rows of shape (p, n).
-
-        A few rows settle most pairs; only the remaining pairs are compared on all rows.
-        """
-        for rows in (slice(0, _HEAD), slice(_HEAD, None)):
-            for one, other in zip(*np.nonzero(self._never_worse), strict=True):
-                self._compare(
-                    int(one),
-                    int(other),
-                    scores[:, rows],
-                    None if dollars is None else dollars[:, rows],
-                )
-
-    def _compare(self, one: int, other: int, scores: Matrix, dollars: Matrix | None) -> None:
-        never_worse = bool((scores[one] >= scores[other]).all()) and (
-            dollars is None or bool((dollars[one] <= dollars[other]).all())
-        )
-        self._never_worse[one, other] = never_worse
-        if never_worse and not self._better[one, other]:
-            self._better[one, other] = bool((scores[one] > scores[other]).any()) or (
-                dollars is not None and bool((dollars[one] < dollars[other]).any())
-            )
-
-    def dominated(self) -> dict[int, int]:
-        """Return each dominated expert and one that dominates it."""
-        pairs = self._never_worse & self._better
-        return {
-            int(other): int(pairs[:, other].argmax()) for other in np.flatnonzero(pairs.any(axis=0))
-        }
+    # Less is worse in every column.
+    values = scores if dollars is None else np.vstack([scores, -dollars])
+    # A few rows settle most pairs of experts.
+    head = values[:_HEAD_ROWS]
+    dominated: dict[int, int] = {}
+    for expert in range(values.shape[1]):
+        for other in range(values.shape[1]):
+            if (
+                (head[:, other] >= head[:, expert]).all()
+                and (values[:, other] >= values[:, expert]).all()
+                and (values[:, other] > values[:, expert]).any()
+            ):
+                dominated[expert] = other
+                break
+    return dominated

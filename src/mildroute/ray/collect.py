@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write
 from mildroute._optional import needs_extra
-from mildroute.collection.job import CollectionResult, collect, make_job
+from mildroute.collection.collector import collect
+from mildroute.collection.job import make_job
+from mildroute.collection.results import CollectionResult
 from mildroute.exceptions import ArgumentError, MildrouteError, TableError
 from mildroute.experts.base import Expert
 from mildroute.judges.base import Judge

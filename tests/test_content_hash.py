@@ -7,7 +7,6 @@ import pyarrow as pa
 from hypothesis import given, strategies as st
 
 from mildroute._content_hash import digests, fingerprints
-from mildroute.costs.duplicates import DuplicateCounter, DuplicateDetector
 
 LENGTHS = st.sampled_from(
     [
@@ -53,24 +52,6 @@ def test_differences_in_the_highest_bytes_of_words_are_seen() -> None:
         "".join("." * 7 + letter for letter in letters) for letters in product("abcdefgh", repeat=5)
     ]
     assert len(set(fingerprints(digests(pa.chunked_array([texts]))).tolist())) == 8**5
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=6), max_size=12))
-def test_repeats_are_counted_over_all_parts(parts: list[list[str]]) -> None:
-    counter = DuplicateCounter()
-    for part in parts:
-        counter.add(digests(pa.chunked_array([part], pa.large_string())))
-    flat = [text for part in parts for text in part]
-    assert counter.repeats() == len(flat) - len(set(flat))
-
-
-@given(st.lists(st.lists(st.integers(0, 200).map(str), max_size=6, unique=True), max_size=20))
-def test_the_first_text_that_returns_is_found(parts: list[list[str]]) -> None:
-    seen, known = DuplicateDetector(), set[str]()
-    for part in parts:
-        want = next((place for place, text in enumerate(part) if text in known), None)
-        assert seen.first_repeat(pa.chunked_array([part], pa.large_string())) == want
-        known |= set(part)
 
 
 def test_a_slice_of_a_larger_array_is_read_at_its_place() -> None:
