@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.encoders.image import as_images, load_pillow
+from mildroute.encoders.image_inputs import as_images, load_pillow
 from mildroute.exceptions import MissingExtraError
 from paper.folders import Folders, cached_array
 

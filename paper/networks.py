@@ -172,13 +172,13 @@ def _pixel_reader() -> Any:
     """
     from mildroute.deep.models import SMALL_IMAGES
     from mildroute.deep.trainer import COSTS, ImageReader
-    from mildroute.encoders.onnx_export import preparation_of, prepared
+    from mildroute.encoders.image_models import prepare_image, read_preparation
 
     names = {"pixels": "pixel_values", COSTS: COSTS}
 
     class PixelReader(ImageReader):
         def rows(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-            return [{"pixels": prepared(image, self.preparation)} for image in inputs]
+            return [{"pixels": prepare_image(image, self.preparation)} for image in inputs]
 
         def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
             return {
@@ -186,4 +186,4 @@ def _pixel_reader() -> Any:
                 for name in rows[0]
             }
 
-    return PixelReader(preparation_of(SMALL_IMAGES))
+    return PixelReader(read_preparation(SMALL_IMAGES))

@@ -27,7 +27,7 @@ import torch
 from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
 from benchmarks.rows import Row, at_least, at_most, main, reported
-from mildroute.deep._packages import own_randomness
+from mildroute.deep._randomness import own_randomness
 from mildroute.deep.models import Classifier, load_classifier
 from mildroute.deep.trainer import TextReader
 from mildroute.exceptions import ArgumentError

@@ -169,7 +169,7 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
 
 
 def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
-    from mildroute.deep._packages import own_randomness
+    from mildroute.deep._randomness import own_randomness
 
     with own_randomness(training.seed):
         classifier = classifier_of(training.network, material.costs.shape[1])
@@ -185,7 +185,7 @@ def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
 def _read(
     classifier: Classifier, inputs: list[Any], rows: NDArray[np.intp]
 ) -> list[dict[str, Any]]:
-    from mildroute.encoders.image import as_images
+    from mildroute.encoders.image_inputs import as_images
 
     chosen = [inputs[row] for row in rows]
     return (
@@ -199,7 +199,7 @@ def _read(
 
 def _digest(training: Training, material: TrainingData) -> str:
     """Hash all that the scores depend on, versions included."""
-    from mildroute.deep._packages import need
+    from mildroute._transformers import need
 
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
     recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())

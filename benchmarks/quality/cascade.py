@@ -41,7 +41,7 @@ from rows import Row, at_least, at_most, main, reported
 from tasks import PRO_FOUR, columns, data_folder, split
 
 from mildroute.encoders.answers import AnswerFeatures, see_answers
-from mildroute.encoders.text import ReducedEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.routers.cascade.features import SeenAnswers
 from mildroute.routers.cascade.router import CascadePath, CascadeRouter
 from mildroute.routers.frontier.router import FrontierRouter

@@ -36,8 +36,10 @@ from tasks import read, split, task_of
 from timing import ratio
 
 from mildroute import TextRouter
+from mildroute.encoders.hashing import HashingEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.encoders.text import HashingEncoder, ReducedEncoder, UnionEncoder
+from mildroute.encoders.union import UnionEncoder
 from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.persistence import save_router
 from mildroute.routers.baselines import BestSingleRouter

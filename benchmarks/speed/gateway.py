@@ -361,7 +361,7 @@ def _counting(calls: int) -> tuple[float, float]:
 def _tfidf(calls: int) -> tuple[float, float]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    from mildroute.encoders.text import TfidfEncoder
+    from mildroute.encoders.tfidf import TfidfEncoder
 
     texts = prompts(400)
     own = TfidfEncoder().fit(texts)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mildroute.deep._packages import own_randomness
+from mildroute.deep._randomness import own_randomness
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
 from paper import train as network_training

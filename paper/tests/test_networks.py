@@ -9,7 +9,7 @@ import pytest
 
 from mildroute.deep import models
 from mildroute.deep.models import load_classifier
-from mildroute.encoders.image import as_images
+from mildroute.encoders.image_inputs import as_images
 from mildroute.exceptions import ArgumentError
 from paper.networks import RECIPES, TrainingRecipe, classifier_of, recipe_of
 from paper.tests.toys import encoded

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mildroute.encoders.image import load_pillow
+from mildroute.encoders.image_inputs import load_pillow
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from paper.results import Result
 

@@ -62,7 +62,8 @@ __all__, _get, __dir__ = lazy_exports(
     __name__,
     {
         "mildroute._api": ("FitResult", "Route", "compare", "describe", "evaluate", "fit"),
-        "mildroute.collection.job": ("CollectionJob", "collect"),
+        "mildroute.collection.collector": ("collect",),
+        "mildroute.collection.job": ("CollectionJob",),
         "mildroute.costs.table": ("CostTable",),
         "mildroute.fitting.text_router": ("TextRouter",),
         "mildroute.persistence.artifact": ("load_router", "save_router"),

@@ -292,7 +292,7 @@ def test_a_model_that_cannot_be_found_is_one_line_with_the_way_out(
     def offline(*_given: object, **_settings: object) -> None:
         raise OSError("We couldn't connect to 'https://huggingface.co'\nto load the files.")
 
-    monkeypatch.setattr("mildroute.encoders.onnx_export._settings", offline)
+    monkeypatch.setattr("mildroute.encoders.hub_models.read_json_file", offline)
     refused = mildroute(
         "fit", table, "--encoder", "nobody/no-such-model", "--out", tmp_path / "router"
     )

@@ -18,7 +18,7 @@ from encoders.models import (
 )
 from numpy.typing import NDArray
 
-from mildroute.deep._packages import quiet
+from mildroute._transformers import quiet
 from mildroute.deep.models import SMALL_IMAGES, SmallResNet, SmallResNetConfig
 from mildroute.deep.router import DeepRouter
 from mildroute.deep.trainer import CostRows, TextReader

@@ -18,16 +18,14 @@ import mildroute.encoders
 from encoders.decision_model import shared_model
 from encoders.models import tiny_bert, tiny_resnet
 from mildroute.encoders.base import Encoder
+from mildroute.encoders.hashing import HashingEncoder
 from mildroute.encoders.image import ImageEncoder
+from mildroute.encoders.numbers import NumberEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.encoders.sentence import SentenceEncoder
 from mildroute.encoders.system_one import SystemOneFeatures
-from mildroute.encoders.text import (
-    HashingEncoder,
-    NumberEncoder,
-    ReducedEncoder,
-    TfidfEncoder,
-    UnionEncoder,
-)
+from mildroute.encoders.tfidf import TfidfEncoder
+from mildroute.encoders.union import UnionEncoder
 
 TEXTS = [
     "what is 2+2?",

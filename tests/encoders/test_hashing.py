@@ -10,7 +10,8 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from encoders.chinese import chinese_prompts, share_of_collisions
 from encoders.scripts import SPACED_TEXTS
-from mildroute.encoders.text import HashingEncoder, ReducedEncoder
+from mildroute.encoders.hashing import HashingEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.exceptions import ArgumentError
 
 

@@ -12,7 +12,8 @@ from PIL import Image
 
 from encoders.models import load_transformers, tiny_resnet
 from mildroute import TextRouter
-from mildroute.encoders.image import ImageEncoder, color_histogram, edge_histogram
+from mildroute.encoders.image import ImageEncoder
+from mildroute.encoders.image_features import color_histogram, edge_histogram
 from mildroute.exceptions import ArgumentError
 
 

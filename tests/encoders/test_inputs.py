@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.encoders.base import as_list, as_texts
+from mildroute.encoders.inputs import as_list, as_texts
 from mildroute.exceptions import ArgumentError
 
 

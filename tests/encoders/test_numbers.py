@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.encoders.text import NumberEncoder
+from mildroute.encoders.numbers import NumberEncoder
 from mildroute.exceptions import ArgumentError
-from mildroute.persistence.registry import get_encoder
+from mildroute.persistence.named_encoders import get_encoder
 
 
 def test_vectors_are_centred_and_scaled_by_the_training_rows() -> None:
@@ -30,7 +30,7 @@ def test_spaces_commas_and_brackets_separate(text: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["1 2", "1 x"], "numbers with spaces or commas between, got row 1"),
+        (["1 2", "1 x"], "numbers separated by spaces or commas, got row 1"),
         (["1 2", "1"], "must have 2 numbers, got 1 in row 1"),
         (["1 2", ""], "must have finite numbers, got '' in row 1"),
         (["nan 2"], "must have finite numbers"),

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from mildroute.encoders.text import ReducedEncoder, TfidfEncoder
+from mildroute.encoders.reduced import ReducedEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.exceptions import ArgumentError
-from mildroute.persistence.registry import get_encoder
+from mildroute.persistence.named_encoders import get_encoder
 
 TEXTS = ["what is 2 + 2", "what is 3 + 4", "write a poem", "write a long poem", "what is a poem"]
 

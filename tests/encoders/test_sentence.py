@@ -16,7 +16,8 @@ from persistence.stored import document_of, forged_document
 
 from encoders.models import load_transformers, tiny_bert
 from mildroute import TextRouter
-from mildroute.encoders.onnx_export import export_text_model, find_model
+from mildroute.encoders.hub_models import find_model
+from mildroute.encoders.onnx_export import export_text_model
 from mildroute.encoders.sentence import SentenceEncoder
 from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
 from mildroute.persistence import load_router, save_router

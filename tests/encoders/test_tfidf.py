@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from encoders.chinese import chinese_prompts, share_of_collisions
 from encoders.scripts import SPACED_TEXTS
-from mildroute.encoders.text import TfidfEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.exceptions import ArgumentError
 
 

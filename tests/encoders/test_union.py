@@ -7,8 +7,10 @@ import pytest
 from scipy import sparse
 
 from encoders.models import tiny_bert
+from mildroute.encoders.hashing import HashingEncoder
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.encoders.text import HashingEncoder, TfidfEncoder, UnionEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
+from mildroute.encoders.union import UnionEncoder
 from mildroute.exceptions import ArgumentError
 
 TEXTS = ["what is", "a poem", "what"]

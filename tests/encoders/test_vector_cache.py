@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mildroute.encoders.sentence import VectorCache
+from mildroute.encoders.vector_cache import VectorCache
 
 
 def vectors(*values: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from mildroute import Target, TextRouter
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text import TfidfEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.evaluation.baseline_choices import baseline_choices
 from mildroute.evaluation.comparison import Comparison, compare, default_routers
 from mildroute.evaluation.cost_quality import oracle_point

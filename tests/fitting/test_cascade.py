@@ -10,7 +10,7 @@ import pytest
 
 from mildroute import FitResult, Target, TextRouter, fit
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text import ReducedEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.evaluation.held_out_choices import request_keys
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate

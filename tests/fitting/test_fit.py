@@ -10,7 +10,7 @@ import pytest
 
 from mildroute import Target, fit
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text import TfidfEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.fitting.descriptions import describe_router, why_constant
 from mildroute.fitting.targets import default_price_weights

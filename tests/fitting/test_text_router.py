@@ -16,7 +16,8 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from mildroute import TextRouter
-from mildroute.encoders.text import HashingEncoder, TfidfEncoder
+from mildroute.encoders.hashing import HashingEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.exceptions import ArgumentError, MildrouteError, ShapeError
 from mildroute.fitting.text_router import DEFAULT_ENCODER
 from mildroute.persistence import load_router, save_router

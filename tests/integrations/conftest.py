@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from mildroute import FrontierRouter, TextRouter
-from mildroute.encoders.text import HashingEncoder
+from mildroute.encoders.hashing import HashingEncoder
 from mildroute.persistence import save_router
 from mildroute.routers.regression import RegressionRouter
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mildroute import TextRouter
-from mildroute.encoders.text import ReducedEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.persistence import save_router
 from mildroute.ray import encode_dataset
 from mildroute.routers.regression import RegressionRouter

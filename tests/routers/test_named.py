@@ -8,7 +8,7 @@ import pytest
 from persistence.test_registry import install
 
 from mildroute.exceptions import ArgumentError, ArtifactError
-from mildroute.persistence.registry import get_router, router_names
+from mildroute.persistence.named_routers import get_router, router_names
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
@@ -76,7 +76,7 @@ def test_short_names_in_any_case_are_those_of_comparisons(name: str, expected: t
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("FrontierRouter", "where there are dollars"), ("OracleRouter", "must know the costs")],
+    [("FrontierRouter", "if the table has dollars"), ("OracleRouter", "must know the costs")],
 )
 def test_routers_that_cannot_be_compared_by_name_say_why(name: str, why: str) -> None:
     assert name not in router_names()

@@ -55,7 +55,7 @@ def compare_routers(
     """
     from mildroute.cli._tables import load_table, names_in, split_of
     from mildroute.evaluation.comparison import compare
-    from mildroute.persistence.registry import get_encoder
+    from mildroute.persistence.named_encoders import get_encoder
 
     at_target = target.target is not None and target.target.kind != "price weight"
     routers = _routers(router or [], seed, for_target=at_target)
@@ -80,7 +80,7 @@ def compare_routers(
 def _routers(names: Sequence[str], seed: int, *, for_target: bool) -> dict[str, Any]:
     """Return the usual routers, and any others with these names."""
     from mildroute.evaluation.comparison import default_routers
-    from mildroute.persistence.registry import get_router
+    from mildroute.persistence.named_routers import get_router
 
     routers = default_routers(seed, for_target=for_target)
     usual = {type(each) for each in routers.values()}

@@ -40,7 +40,7 @@ def run_demo(
     Example: mildroute demo
     """
     from mildroute.datasets import digits_table
-    from mildroute.encoders.text import NumberEncoder
+    from mildroute.encoders.numbers import NumberEncoder
     from mildroute.evaluation.router_evaluation import evaluate
     from mildroute.fitting.fit import FitOptions, fit_table
     from mildroute.persistence.artifact import save_router
@@ -80,7 +80,7 @@ def run_demo(
 
 
 def _compare_demo(table: CostTable, seed: int) -> Comparison:
-    from mildroute.encoders.text import NumberEncoder
+    from mildroute.encoders.numbers import NumberEncoder
     from mildroute.evaluation.comparison import compare, default_routers
 
     wanted = ("MildRouter", "kNN", "TDEF")

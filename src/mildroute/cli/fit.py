@@ -152,7 +152,7 @@ def fit_router(
     from mildroute.cli._fit_report import report_fit, save_fitted
     from mildroute.cli._tables import judge_of, load_table, names_in, split_of
     from mildroute.fitting.fit import FitOptions, fit_table
-    from mildroute.persistence.registry import get_encoder
+    from mildroute.persistence.named_encoders import get_encoder
 
     router = _router_named(method, seed)
     chosen_target = target.target
@@ -202,7 +202,7 @@ def fit_router(
 
 def _router_named(method: MethodOptions, seed: int) -> Any:
     """Return the router that --router names; ``None`` for the default."""
-    from mildroute.persistence.registry import get_router
+    from mildroute.persistence.named_routers import get_router
 
     if method.jobs == 0:
         raise ArgumentError("--jobs must be a number of processes, or -1 for one a core, got 0.")

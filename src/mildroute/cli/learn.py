@@ -75,7 +75,7 @@ def learn_from_log(
     """
     from mildroute.learning.learn import LearnOptions, learn
     from mildroute.persistence.artifact import check_replaceable, save_router
-    from mildroute.persistence.registry import get_encoder
+    from mildroute.persistence.named_encoders import get_encoder
 
     check_replaceable(output)
     options = LearnOptions(

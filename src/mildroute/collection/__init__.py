@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "mildroute.collection.collector": ("collect",),
         "mildroute.collection.estimate": ("CollectionEstimate",),
-        "mildroute.collection.job": (
+        "mildroute.collection.job": ("CollectionJob",),
+        "mildroute.collection.progress": ("ExpertProgress",),
+        "mildroute.collection.queries": ("Queries", "open_queries"),
+        "mildroute.collection.results": (
             "CollectionInterrupted",
-            "CollectionJob",
             "CollectionPlan",
             "CollectionResult",
-            "collect",
         ),
-        "mildroute.collection.progress": ("ExpertProgress",),
-        "mildroute.collection.queries": ("QueryFile", "open_queries"),
     },
 )

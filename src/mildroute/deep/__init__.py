@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mildroute._lazy import lazy_exports
-from mildroute.deep._packages import need
+from mildroute._transformers import need
 
 if TYPE_CHECKING:
     from mildroute.deep.config import (

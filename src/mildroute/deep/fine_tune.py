@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.deep._packages import need, quiet
+from mildroute._transformers import need, quiet
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.models import Classifier
 from mildroute.deep.trainer import CostRows, DeferralTrainer, TextReader

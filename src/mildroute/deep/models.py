@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mildroute.deep._packages import need, quiet
+from mildroute._transformers import need, quiet
 from mildroute.deep.trainer import ImageReader, Reader, TextReader
-from mildroute.encoders.onnx_export import find_model, most_tokens, preparation_of
+from mildroute.encoders.hub_models import find_model, max_tokens as read_max_tokens
+from mildroute.encoders.image_models import read_preparation
 from mildroute.exceptions import ArgumentError
 
 __all__ = [
@@ -138,7 +139,7 @@ def load_classifier(
     if source is None and kind == "image":
         return Classifier(
             resnet18_32(list(experts or ["expert_0", "expert_1"])),
-            ImageReader(preparation_of(SMALL_IMAGES)),
+            ImageReader(read_preparation(SMALL_IMAGES)),
         )
     location = find_model(source)
     transformers = need("transformers")
@@ -216,12 +217,12 @@ def _preparation(source: str) -> dict[str, Any]:
         local_files_only=Path(source).is_dir(),
         _raise_exceptions_for_missing_entries=False,
     )
-    return preparation_of(json.loads(Path(settings).read_text()) if settings else {})
+    return read_preparation(json.loads(Path(settings).read_text()) if settings else {})
 
 
 def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
     """Return a tokenizer that can be exported and can pad, within the model's token limit."""
-    limit = most_tokens(model.config.to_dict())
+    limit = read_max_tokens(model.config.to_dict())
     if max_tokens < 3 or (limit is not None and max_tokens > limit):
         raise ArgumentError(
             f"max_tokens must lie between 3 and {limit} for this model, got {max_tokens};"

@@ -15,7 +15,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute.deep._packages import need, own_randomness
+from mildroute._transformers import need
+from mildroute.deep._randomness import own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.selection import (
     REWARDS,
@@ -25,9 +26,10 @@ from mildroute.deep.selection import (
     optimizer_for,
     select,
 )
-from mildroute.encoders.base import as_list, as_texts
-from mildroute.encoders.image import as_images
-from mildroute.encoders.onnx_export import find_model, prepared
+from mildroute.encoders.hub_models import find_model
+from mildroute.encoders.image_inputs import as_images
+from mildroute.encoders.image_models import prepare_image
+from mildroute.encoders.inputs import as_list, as_texts
 from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import break_ties, log_posterior
@@ -665,7 +667,7 @@ class _ImageScorer:
         parts = []
         for start in range(0, len(images), size):
             pixels = np.stack(
-                [prepared(image, self._preparation) for image in images[start : start + size]]
+                [prepare_image(image, self._preparation) for image in images[start : start + size]]
             )
             parts.append(self._session.run(None, {"pixel_values": pixels})[0])
         return np.concatenate(parts).astype(np.float64)

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mildroute.deep._packages import need
+from mildroute._transformers import need
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.encoders.onnx_export import export_module, prepared
+from mildroute.encoders.image_models import prepare_image
+from mildroute.encoders.onnx_export import export_module
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
@@ -255,7 +256,7 @@ class ImageReader:
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return rows as tensors, with their costs and weights if they have any."""
-        pixels = np.stack([prepared(row["image"], self.preparation) for row in rows])
+        pixels = np.stack([prepare_image(row["image"], self.preparation) for row in rows])
         return {"pixel_values": need("torch").from_numpy(pixels), **_targets(rows)}
 
     def example(self) -> dict[str, Any]:

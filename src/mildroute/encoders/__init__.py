@@ -12,31 +12,27 @@ if TYPE_CHECKING:
         see_answers as see_answers,
     )
     from mildroute.encoders.base import Encoder as Encoder
+    from mildroute.encoders.hashing import HashingEncoder as HashingEncoder
     from mildroute.encoders.image import ImageEncoder as ImageEncoder
+    from mildroute.encoders.numbers import NumberEncoder as NumberEncoder
+    from mildroute.encoders.reduced import ReducedEncoder as ReducedEncoder
     from mildroute.encoders.sentence import SentenceEncoder as SentenceEncoder
     from mildroute.encoders.system_one import SystemOneFeatures as SystemOneFeatures
-    from mildroute.encoders.text import (
-        HashingEncoder as HashingEncoder,
-        NumberEncoder as NumberEncoder,
-        ReducedEncoder as ReducedEncoder,
-        TfidfEncoder as TfidfEncoder,
-        UnionEncoder as UnionEncoder,
-    )
+    from mildroute.encoders.tfidf import TfidfEncoder as TfidfEncoder
+    from mildroute.encoders.union import UnionEncoder as UnionEncoder
 
 __all__, __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "mildroute.encoders.answers": ("AnswerFeatures", "see_answers"),
         "mildroute.encoders.base": ("Encoder",),
+        "mildroute.encoders.hashing": ("HashingEncoder",),
         "mildroute.encoders.image": ("ImageEncoder",),
+        "mildroute.encoders.numbers": ("NumberEncoder",),
+        "mildroute.encoders.reduced": ("ReducedEncoder",),
         "mildroute.encoders.sentence": ("SentenceEncoder",),
         "mildroute.encoders.system_one": ("SystemOneFeatures",),
-        "mildroute.encoders.text": (
-            "HashingEncoder",
-            "NumberEncoder",
-            "ReducedEncoder",
-            "TfidfEncoder",
-            "UnionEncoder",
-        ),
+        "mildroute.encoders.tfidf": ("TfidfEncoder",),
+        "mildroute.encoders.union": ("UnionEncoder",),
     },
 )

@@ -1,76 +1,24 @@
-"""The base class of encoders, and how inputs of any form become a list."""
+"""The base class of encoders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute.exceptions import ArgumentError
+from mildroute.encoders.inputs import as_texts
 
-__all__ = ["Encoder", "as_list", "as_texts"]
-
-
-# Inputs as users hold them, lists, arrays, series, Arrow columns, brought to one plain list and
-# checked once.
-
-
-def as_list(inputs: Any) -> list[Any]:
-    """Return the rows of a list, tuple, 1-d array, pandas or polars series, or Arrow column."""
-    if (
-        isinstance(inputs, (str, bytes, Mapping))
-        or hasattr(inputs, "columns")
-        or not isinstance(inputs, Iterable)
-    ):
-        raise ArgumentError(
-            f"inputs must be a list or one column of inputs, got one {type(inputs).__name__}; wrap"
-            " it in a list."
-        )
-    shape = getattr(inputs, "shape", (1,))
-    if len(shape) != 1:
-        raise ArgumentError(
-            f"inputs must have one axis, one input a row, got shape {tuple(shape)}; take one"
-            " column."
-        )
-    # Scalars of Arrow and NumPy are no Python values yet, so columns are converted as a whole.
-    convert = getattr(inputs, "to_pylist", None) or getattr(inputs, "tolist", None)
-    rows = list(inputs) if convert is None else list(convert())
-    if not rows:
-        raise ArgumentError("inputs must have at least one row, got none; pass some inputs.")
-    return rows
-
-
-def as_texts(inputs: Any) -> list[str]:
-    """Return the rows as plain strings.
-
-    Unpaired surrogates, which no encoder can read, become question marks.
-    """
-    rows = as_list(inputs)
-    for place, row in enumerate(rows):
-        if not isinstance(row, str):
-            raise ArgumentError(
-                f"every input must be a string, got {type(row).__name__} in row {place}; drop that"
-                " row or make it a string."
-            )
-    return [
-        str(row) if row.isascii() else row.encode("utf-8", "replace").decode("utf-8")
-        for row in rows
-    ]
-
-
-# What every encoder shares: a scikit-learn transformer that reads inputs, checks them once and
-# leaves scratch behind.
+__all__ = ["Encoder"]
 
 
 class Encoder(TransformerMixin, BaseEstimator):
-    """Makes vectors of inputs.
+    """A scikit-learn transformer that turns inputs into vectors.
 
     An encoder implements ``_fit(rows)`` and ``_encode(rows)``, which returns float32 vectors, dense
-    or as a CSR matrix, shape (n, d). What ``_encode`` needs lies in plain fitted attributes, so
-    that an artifact can carry it; what it builds from those for speed is named in ``_transient``,
-    and is neither stored nor pickled.
+    or as a CSR matrix, shape (n, d). Everything that ``_encode`` needs is a plain fitted attribute,
+    so that an artifact can hold it. Objects built from these for speed are listed in
+    ``_transient``; they are neither stored nor pickled.
 
     Example:
         >>> import numpy as np
@@ -85,8 +33,8 @@ class Encoder(TransformerMixin, BaseEstimator):
     """
 
     _transient: ClassVar[tuple[str, ...]] = ()
-    # Whether vectors of the rows it was fitted on differ from vectors of new rows; a router is then
-    # measured with an encoder per fold.
+    # Whether training rows and new rows get different kinds of vectors. A router is then
+    # cross-validated with one encoder per fold.
     learns_from_rows: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
@@ -96,7 +44,7 @@ class Encoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Vectors of n inputs, float32, shape (n, d)."""
+        """Return the vectors of n inputs, float32, shape (n, d)."""
         check_is_fitted(self)
         return self._encode(self._read(X))
 
@@ -114,7 +62,7 @@ class Encoder(TransformerMixin, BaseEstimator):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sessions and the like stay in this process."""
+        """Return the state without what is specific to this process, such as sessions."""
         return {
             name: value
             for name, value in super().__getstate__().items()
@@ -124,5 +72,6 @@ class Encoder(TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: an encoder takes one column of inputs."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
         return tags

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mildroute._optional import needs_extra
 from mildroute.encoders.base import Encoder
-from mildroute.encoders.sentence import VectorCache
+from mildroute.encoders.vector_cache import VectorCache
 from mildroute.exceptions import ArgumentError, MildrouteError
 
 __all__ = ["SystemOneFeatures"]

@@ -31,7 +31,8 @@ from mildroute.fitting.targets import (
     resolve,
 )
 from mildroute.fitting.text_router import TextRouter
-from mildroute.persistence.registry import get_encoder, get_router
+from mildroute.persistence.named_encoders import get_encoder
+from mildroute.persistence.named_routers import get_router
 from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers._folds import cluster_codes
 from mildroute.routers.cascade.router import CascadeRouter
@@ -59,7 +60,7 @@ class FitOptions:
 
     Attributes:
         encoder: Transformer of inputs to vectors or its name, see
-            :func:`~mildroute.persistence.registry.get_encoder`; defaults to TF-IDF with few
+            :func:`~mildroute.persistence.named_encoders.get_encoder`; defaults to TF-IDF with few
             columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; defaults to a
             :class:`~mildroute.routers.FrontierRouter` if the table has dollars, else a

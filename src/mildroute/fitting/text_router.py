@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.costs.clusters import find_clusters
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
-from mildroute.encoders.text import ReducedEncoder
+from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.fitting.fold_vectors import fold_vectors
 from mildroute.fitting.provenance import Provenance
