@@ -14,6 +14,7 @@ LAYERS = [
     "exceptions",
     "_lazy",
     "_optional",
+    "_transformers",
     "_plugins",
     "_files",
     "_fingerprint",
