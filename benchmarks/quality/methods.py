@@ -47,7 +47,6 @@ RAW: dict[str, Callable[[int], Any]] = {
 OWN: dict[str, Callable[[int], Any]] = {
     "kNN, default's features": RAW["kNN"],
     "linear regression, default's features": RAW["linear regression"],
-    "MLP regression, default's features": RAW["MLP regression"],
     "TDEF, default's features": RAW["TDEF"],
 }
 # What the default must beat on at least five tasks, each as its authors use it.
