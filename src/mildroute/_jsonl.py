@@ -1,4 +1,4 @@
-"""Append-only files of JSON lines, and Parquet files made from them.
+"""Append-only files of JSON lines, written by one process each and read by all.
 
 When ``append`` returns, a line survives the death of the process, though not a power failure. The
 writer holds a lock on its file, which the system releases when the process ends, however it ends: a
@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mildroute._files import lock_now, open_location
+from mildroute._files import lock_now, open_filesystem
 from mildroute.exceptions import ArgumentError, TableError
 
-# Suffixes of a file as it is written, and of a compacted file.
-LINES, TABLE = ".jsonl", ".parquet"
+# Suffixes of a file as it is written, and of a copy in Parquet.
+LINES = ".jsonl"
+TABLE = ".parquet"
 OPENING = ".opening"
 
 _LOG = logging.getLogger(__name__)
@@ -246,33 +247,29 @@ class JsonlWriter:
 def read_rows(
     folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all files in a folder or at a URL, oldest file first.
+    """Yield the rows of all files in folders or at URLs, oldest file first.
 
-    Files may be compacted or not. A missing folder has no rows.
+    A missing folder has no rows.
 
     The last line of a file may have been cut off by the death of its writer, or may be half
     written: it is skipped. Other unreadable lines are an error.
 
     Args:
-        folder: Folder or URL of the files.
+        folder: Folder or URL of the files, or a pattern with ``*`` that matches several.
         columns: Columns to read; rows from JSON lines have all columns anyway.
         since: Skip files not changed since this time, in seconds since 1970.
     """
     if "://" in str(folder):
-        yield from _of_objects(str(folder), columns)
+        yield from _read_objects(str(folder), columns)
         return
     for path in log_files(folder):
-        try:
-            if path.stat().st_mtime < since:
-                continue
+        if path.stat().st_mtime >= since:
             yield from read_file(path, columns)
-        except FileNotFoundError:  # it was compacted a moment ago
-            yield from read_file(path.with_suffix(TABLE), columns)
 
 
 def check_log(folder: str | Path) -> None:
-    """Raise a TableError if a log is neither a folder nor a URL."""
-    if "://" not in str(folder) and not Path(folder).is_dir():
+    """Raise a TableError if a log is neither a URL nor a folder, nor a pattern of folders."""
+    if "://" not in str(folder) and not _match_folders(folder):
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
 
 
@@ -285,41 +282,49 @@ def log_part(folder: str | Path, name: str) -> str | Path:
 
 
 def log_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder, oldest first.
+    """Return the files of a folder, or of all folders that a pattern matches, oldest first."""
+    paths = [
+        path
+        for match in _match_folders(folder)
+        for path in match.glob("[0-9]*")
+        if path.suffix in (LINES, TABLE)
+    ]
+    # Names begin with the time at which the file was created.
+    return sorted(paths, key=lambda path: (path.name, path))
 
-    A file that exists in both forms was compacted, and only its removal did not happen.
-    """
-    folder = Path(folder)
-    names = (
-        [path for path in folder.glob("[0-9]*") if path.suffix in {LINES, TABLE}]
-        if folder.is_dir()
-        else []
-    )
-    tidied = {path.stem for path in names if path.suffix == TABLE}
-    return sorted(path for path in names if path.suffix == TABLE or path.stem not in tidied)
+
+def _match_folders(folder: str | Path) -> list[Path]:
+    if "*" not in str(folder):
+        return [Path(folder)] if Path(folder).is_dir() else []
+    pattern = Path(folder).absolute()
+    matches = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return [path for path in matches if path.is_dir()]
 
 
 def read_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    r"""Yield the rows of one file, by its suffix."""
-    return _of_table(path, path.name, columns) if path.suffix == TABLE else _of_lines(path)
+    """Yield the rows of one file, in the format of its suffix."""
+    return _read_parquet(path, path.name, columns) if path.suffix == TABLE else _read_lines(path)
 
 
-def _of_objects(url: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _read_objects(url: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     import pyarrow.fs as pafs
 
-    system, root = open_location(url)
-    objects = system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
-    for path in sorted(info.path for info in objects):
+    system, root, match_paths = open_filesystem(url)
+    has_pattern = "*" in root and match_paths is not None
+    roots = match_paths(root) if has_pattern else [root.rstrip("/")]
+    selectors = [pafs.FileSelector(path, allow_not_found=True, recursive=True) for path in roots]
+    paths = [info.path for selector in selectors for info in system.get_file_info(selector)]
+    for path in sorted(paths, key=lambda path: (path.rpartition("/")[2], path)):
         if path.endswith(TABLE):
             with system.open_input_file(path) as file:
-                yield from _of_table(file, path, columns)
+                yield from _read_parquet(file, path, columns)
         elif path.endswith((LINES, f"{LINES}.gz")):
             # Arrow decompresses files that end with .gz.
             with system.open_input_stream(path) as stream:
                 yield from _parse_lines(io.BufferedReader(stream), path)
 
 
-def _of_table(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _read_parquet(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -335,7 +340,7 @@ def _of_table(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[d
         ) from error
 
 
-def _of_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
         yield from _parse_lines(file, path.name)
 

@@ -34,7 +34,8 @@ def costs_from_log(
     folder: Annotated[
         str,
         typer.Argument(
-            metavar="LOG_FOLDER", help="Folder of the gateway's log, or the URL it was copied to."
+            metavar="LOG_FOLDER",
+            help="Folder or URL of the gateway's log, or a quoted pattern such as 'logs/*'.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Parquet file for the table.")] = Path(

@@ -11,7 +11,7 @@ import pytest
 
 from mildroute import _jsonl
 from mildroute._files import lock_now
-from mildroute._jsonl import JsonlWriter, read_rows
+from mildroute._jsonl import JsonlWriter, check_log, log_part, read_rows
 from mildroute.exceptions import ArgumentError, TableError
 
 
@@ -300,3 +300,20 @@ def test_lines_of_a_folder_that_became_a_file_are_counted_as_lost(tmp_path: Path
     assert not lines.append(b"{}")
     assert lines.lost == 2
     lines.close()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_pattern_reads_the_folders_of_several_processes_oldest_file_first(
+    tmp_path: Path, scheme: str
+) -> None:
+    for folder, name in [("a", "2"), ("b", "1"), ("b", "3"), ("other", "0")]:
+        (tmp_path / folder / "decisions").mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "decisions" / f"{name}.jsonl").write_text(f'{{"file": {name}}}\n')
+    rows = read_rows(log_part(f"{scheme}{tmp_path}/[ab]*", "decisions"))
+    assert [row["file"] for row in rows] == [1, 2, 3]
+
+
+def test_a_pattern_that_matches_no_folder_is_refused(tmp_path: Path) -> None:
+    check_log(tmp_path)
+    with pytest.raises(TableError, match="is not a folder"):
+        check_log(tmp_path / "no*")
