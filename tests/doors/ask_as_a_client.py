@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 NAMES = ("small", "mid", "large")
 CHOICE = {"type": "choice", "instructions": "Who answers?", "criteria": dict.fromkeys(NAMES, "one")}
 NOUL = {"type": "noul", "instructions": "small"}
 SCORE = {"type": "score", "instructions": "small", "criteria": ["wrong", "right"]}
-QUESTIONS = {"who": CHOICE, "small": NOUL, "score": SCORE}
+QUESTIONS: dict[str, dict[str, Any]] = {"who": CHOICE, "small": NOUL, "score": SCORE}
 
 
 def semantic_router(url: str, texts: list[str]) -> list[Any]:
@@ -63,33 +65,56 @@ def typesafe(url: str, texts: list[str]) -> list[Any]:
     return [[answer.choices["who"].choice] for answer in answers]
 
 
-def schemas(url: str, texts: list[str]) -> list[Any]:
-    """Bodies against the models of TypeSafe's SDK, with no further members, and LangChain's."""
-    import urllib.request
-
-    from langchain_core.decisions import ClassifierResponse
+def typesafe_schemas(url: str, texts: list[str]) -> list[Any]:
+    """Bodies against the published models of TypeSafe's SDK, with no further members."""
     from typesafe_sdk._schemas import models as wire
 
+    wire.SystemOneRequest.model_validate(body_of(texts[0]), strict=True)
     answers = []
-    for text in texts:
-        body = {"model": "mildroute", "state": text, "questions": QUESTIONS}
-        wire.SystemOneRequest.model_validate(body, strict=True)
-        headers = {"content-type": "application/json"}
-        request = urllib.request.Request(  # noqa: S310
-            f"{url}/v1/systemone", json.dumps(body).encode(), headers
-        )
-        with urllib.request.urlopen(request) as response:  # noqa: S310
-            document = json.load(response)
+    for document in documents(url, texts):
         assert set(document) == set(wire.SystemOneResponse.model_fields)
-        response_model = wire.SystemOneResponse.model_validate(document)
-        for name, answer in response_model.answers.items():
-            known = set(type(answer.root).model_fields)
-            assert set(document["answers"][name]) - {"x_mildroute"} == known
-        parsed = ClassifierResponse.model_validate(document)
-        answers.append([parsed.choices["who"].choice])
+        response = wire.SystemOneResponse.model_validate(document)
+        for name, answer in response.answers.items():
+            members = set(document["answers"][name]) - {"x_mildroute"}
+            assert members == set(type(answer.root).model_fields)
+        answers.append([document["answers"]["who"]["choice"]])
     return answers
 
 
+def langchain_schemas(url: str, texts: list[str]) -> list[Any]:
+    """Bodies against the models of LangChain's decision models."""
+    from langchain_core.decisions import Choice, ClassifierResponse, Noul, Score
+
+    kinds = {"choice": Choice, "noul": Noul, "score": Score}
+    for question in QUESTIONS.values():
+        kinds[question["type"]].model_validate(question)
+    answers = []
+    for document in documents(url, texts):
+        response = ClassifierResponse.model_validate(document)
+        assert set(response.scores["score"].probabilities) == {0, 1}
+        answers.append([response.choices["who"].choice])
+    return answers
+
+
+def body_of(text: str) -> dict[str, Any]:
+    return {"model": "mildroute", "state": text, "questions": QUESTIONS}
+
+
+def documents(url: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the responses to plain requests."""
+    headers = {"content-type": "application/json"}
+    for text in texts:
+        content = json.dumps(body_of(text)).encode()
+        request = urllib.request.Request(f"{url}/v1/systemone", content, headers)  # noqa: S310
+        with urllib.request.urlopen(request) as response:  # noqa: S310
+            yield json.load(response)
+
+
+CLIENTS = {
+    "semantic_router": semantic_router,
+    "typesafe": typesafe,
+    "typesafe_schemas": typesafe_schemas,
+    "langchain_schemas": langchain_schemas,
+}
 if __name__ == "__main__":
-    client = {"semantic_router": semantic_router, "typesafe": typesafe, "schemas": schemas}
-    json.dump(client[sys.argv[1]](sys.argv[2], json.load(sys.stdin)), sys.stdout)
+    json.dump(CLIENTS[sys.argv[1]](sys.argv[2], json.load(sys.stdin)), sys.stdout)

@@ -23,16 +23,18 @@ from tests.doors.artifacts import TARGET, make_artifact, texts_for
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "doors" / "system-one.md"
 COMMAND = [sys.executable, "-c", "from mildroute.cli.app import app; app()"]
-# A Python with semantic-router, typesafe-sdk and langchain-core, which want other versions than
-# the development environment has.
-CLIENTS = os.environ.get("MILDROUTE_DECISION_CLIENTS", "")
+# Folders of environments with clients, which want other versions than the development environment
+# has: semantic-router and typesafe-sdk, and langchain-core.
+ENVIRONMENTS = ("MILDROUTE_DECISION_CLIENTS_ENV", "MILDROUTE_LANGCHAIN_ENV")
 TEXTS = texts_for("regression", 40)
 
-needs_clients = pytest.mark.skipif(
-    not CLIENTS,
-    reason="MILDROUTE_DECISION_CLIENTS names no Python with semantic-router, typesafe-sdk and"
-    " langchain-core (pip install --group decision-clients)",
-)
+
+def python_of(variable: str) -> str:
+    """Return the Python of an environment; skip the test without one."""
+    folder = os.environ.get(variable, "")
+    if not folder:
+        pytest.skip(f"{variable} names no environment with the client's package")
+    return str(Path(folder) / "bin" / "python")
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,22 @@ def expected(artifact: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@needs_clients
-@pytest.mark.parametrize("client", ["semantic_router", "typesafe", "schemas"])
+@pytest.mark.parametrize(
+    ("client", "environment"),
+    [
+        ("semantic_router", ENVIRONMENTS[0]),
+        ("typesafe", ENVIRONMENTS[0]),
+        ("typesafe_schemas", ENVIRONMENTS[0]),
+        ("langchain_schemas", ENVIRONMENTS[1]),
+    ],
+)
 def test_a_client_gets_the_decisions_of_the_library(
-    client: str, server: Server, expected: list[str]
+    client: str, environment: str, server: Server, expected: list[str]
 ) -> None:
+    python = python_of(environment)
     script = Path(__file__).with_name("ask_as_a_client.py")
     result = subprocess.run(
-        [CLIENTS, str(script), client, server.url],
+        [python, str(script), client, server.url],
         input=json.dumps(TEXTS),
         capture_output=True,
         text=True,
@@ -113,12 +123,12 @@ def test_the_ten_lines_of_the_page_run(server: Server) -> None:
 
 
 @pytest.mark.slow
-@needs_clients
 def test_the_lines_for_semantic_router_run(server: Server) -> None:
+    python = python_of(ENVIRONMENTS[0])
     (code,) = re.findall(r"```python\n(import asyncio.*?)```", PAGE.read_text(), re.DOTALL)
     code = code.replace("http://127.0.0.1:8100", server.url)
     result = subprocess.run(
-        [CLIENTS, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [python, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "'expert': {'type': 'choice'" in result.stdout

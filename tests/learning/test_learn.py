@@ -89,6 +89,13 @@ def test_what_no_router_decided_does_not_judge(tmp_path: Path) -> None:
     assert result.judged == 2  # the row after the cut, and one of the conversation
 
 
+def test_decisions_at_the_target_of_the_run_judge(tmp_path: Path) -> None:
+    world = World(tmp_path / "log", sampling=1.0)
+    world.serve(101)
+    world.serve(20, target="quality 0.95")  # as mildroute decide --quality 0.95 logs them
+    assert learn(tmp_path / "log", None, OPTIONS).judged == 21
+
+
 def test_a_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="is not a folder"):
         learn(tmp_path / "log", None, OPTIONS)

@@ -196,7 +196,7 @@ def learn(
         trained_on=len(table),
         alpha=alpha,
         comparison=comparison,
-        judged=len(first_decisions(later)),
+        judged=len(first_decisions(later, options.target)),
     )
 
 
@@ -274,7 +274,9 @@ def _compare(
     dollars = (
         0.0 if table.dollars is None else float(np.nanquantile(table.dollars, _DOLLAR_QUANTILE))
     )
-    pair = RouterPair(candidate, current, weight, 1 + weight * dollars, options.min_propensity)
+    pair = RouterPair(
+        candidate, current, weight, 1 + weight * dollars, options.min_propensity, options.target
+    )
     return compare_sequentially(*pair.gains(rows), alpha=alpha)
 
 

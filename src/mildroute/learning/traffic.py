@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 
 from mildroute.decision.feedback import read_feedback, read_samples
 from mildroute.decision.log import read_decisions
+from mildroute.decision.targets import describe_target
 from mildroute.evaluation.sequential import explored_gain
 from mildroute.fitting.routed_input import RoutedInput
+from mildroute.fitting.targets import point_of
 from mildroute.fitting.text_router import TextRouter
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
 
 __all__ = ["RouterPair", "Row", "read_traffic", "scored_rows"]
 
@@ -66,6 +70,8 @@ class RouterPair:
         bound: Highest cost of an answer, error and dollars together; larger ones are capped.
         min_propensity: Decisions that had a smaller probability to show what one of the routers
             would do do not count.
+        target: Target at which the router in use decides; ``None`` means its own. Decisions at
+            other targets do not count.
     """
 
     candidate: TextRouter
@@ -73,6 +79,7 @@ class RouterPair:
     weight: float
     bound: float
     min_propensity: float
+    target: Target | None = None
 
     def gains(self, rows: Sequence[Row]) -> tuple[Vector, Vector]:
         """Return the candidate's gain on each decision that shows one, and the bounds of the gains.
@@ -82,7 +89,7 @@ class RouterPair:
         conversation counts, and only the first of a text that recurs without an id, because one
         draw decided them all.
         """
-        counted = first_decisions(rows)
+        counted = first_decisions(rows, self.target)
         if not counted:
             return np.zeros(0), np.zeros(0)
         texts = [row["text"] for row in counted]
@@ -91,7 +98,10 @@ class RouterPair:
         if self.current is None:
             names = [row["first_choice"] or row["selected"] for row in counted]
         else:
-            names = [each.name for each in self.current.explain(texts, request_ids=keys)]
+            has_prices = isinstance(self.current.router_, FrontierRouter)
+            point = point_of(self.current, self.target if has_prices else None)
+            current = self.current.explain(texts, point=point, request_ids=keys)
+            names = [each.name for each in current]
         pairs = [
             gain
             for row, name, proposal in zip(counted, names, proposed, strict=True)
@@ -147,10 +157,11 @@ class RouterPair:
         return min(max(1 - forecast.scores[index], 0.0) + self.weight * dollars, self.bound)
 
 
-def first_decisions(rows: Iterable[Row]) -> list[Row]:
-    """Return the decisions that routers made at their own target, one of each conversation."""
+def first_decisions(rows: Iterable[Row], target: Target | None = None) -> list[Row]:
+    """Return the decisions that routers made at a target or their own, one of each conversation."""
     first: dict[str, Row] = {}
+    targets = ("", describe_target(target))
     for row in rows:
-        if row["text"] is not None and not row["target"] and row["reason"] not in _FORCED:
+        if row["text"] is not None and row["target"] in targets and row["reason"] not in _FORCED:
             first.setdefault(row["conversation"] or row["request_id"] or row["text"], row)
     return list(first.values())
