@@ -4,8 +4,8 @@ Run: python benchmarks/speed/doors.py [--json] [--quick]
 
 Each door decides on texts that it has not seen, one after another, so that no cache helps and no
 batch hides what a single client waits for. HTTP doors run as the commands that users start, over
-one connection that is kept, and write the decision log. On a busy machine the processor time of the door
-says more than the wait of its client.
+one connection that is kept, and write the decision log. On a busy machine the processor time of
+the door says more than the wait of its client.
 """
 
 from __future__ import annotations
