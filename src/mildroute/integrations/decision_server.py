@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,9 @@ def serve_decisions(
         labels: Expert, or experts, of each label that clients use.
         key: The key that clients send as a bearer token; ``None`` lets everybody in.
         limits: What a client may ask.
+
+    Raises:
+        ArgumentError: The port cannot be opened.
     """
     limits = limits or ServerLimits()
     config = uvicorn.Config(
@@ -155,7 +159,19 @@ def serve_decisions(
         limit_concurrency=limits.max_connections,
         timeout_graceful_shutdown=10,
     )
-    _Server(config, announce).run()
+    with _listening(host, port) as bound:
+        _Server(config, announce).run([bound])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ArgumentError(
+            f"the server must be able to listen on {host} at port {port}, got: {error.strerror};"
+            " give another --port or --host."
+        ) from None
 
 
 class _Server(uvicorn.Server):
