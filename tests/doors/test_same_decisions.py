@@ -6,12 +6,15 @@ write its function and add it to ``DOORS``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -29,9 +32,13 @@ from mildroute.gateway.app import create_app
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.factory import load_gateway
 from mildroute.integrations.decision_server import create_decision_app
+from mildroute.integrations.litellm import MildrouteClassifier, MildroutePlugin
 from tests.doors.artifacts import KINDS, TARGET, experts_file, make_artifact, texts_for
 from tests.gateway.running import TRUST, Served
 
+ROOT = Path(__file__).parents[2]
+# A Python with langchain-core 1.8, which wants other versions than the development environment has.
+CLIENTS = os.environ.get("MILDROUTE_DECISION_CLIENTS", "")
 PATIENT = EncoderConfig(timeout=60.0)
 
 
@@ -184,6 +191,72 @@ def system_one(case: Case) -> list[Made]:
     return made
 
 
+def litellm_door(
+    case: Case, choose: Callable[[DecisionService, str], Awaitable[str]]
+) -> list[Made]:
+    """Decide as LiteLLM calls our objects, and check the choices against the log."""
+    config = ServiceConfig(
+        case.target, encoder=PATIENT, log=DecisionLogConfig(case.log, log_prompts=True)
+    )
+
+    async def choose_all() -> list[str]:
+        return [await choose(inner, text) for text in case.texts]
+
+    with DecisionService.load(case.folder, config) as inner:
+        chosen = asyncio.run(choose_all())
+    made = logged(case)
+    assert [each.choice for each in made] == chosen
+    return made
+
+
+def context_of(text: str, models: Sequence[str] = ()) -> Any:
+    """Return what LiteLLM shows of a request."""
+    messages = [{"role": "user", "content": text}]
+    return SimpleNamespace(
+        structured_messages=messages, candidate_models=list(models), metadata={}, signals={}
+    )
+
+
+def litellm_plugin(case: Case) -> list[Made]:
+    """Decide with the routing plug-in of LiteLLM."""
+
+    async def choose(inner: DecisionService, text: str) -> str:
+        context = await MildroutePlugin(inner).run(context_of(text, case.names))
+        (model,) = context.candidate_models
+        return str(model)
+
+    return litellm_door(case, choose)
+
+
+def litellm_classifier(case: Case) -> list[Made]:
+    """Decide with the classifier of LiteLLM's Auto Router."""
+
+    async def choose(inner: DecisionService, text: str) -> str:
+        return str(await MildrouteClassifier(inner).classify(context_of(text)))
+
+    return litellm_door(case, choose)
+
+
+def langchain(case: Case) -> list[Made]:
+    """Decide with the decision model of LangChain, in the environment that has it."""
+    if not CLIENTS:
+        pytest.skip("MILDROUTE_DECISION_CLIENTS names no Python with langchain-core")
+    script = Path(__file__).with_name("decide_in_langchain.py")
+    result = subprocess.run(
+        [CLIENTS, str(script), str(case.folder), str(case.log)],
+        input=json.dumps([case.texts, case.names, case.target.kind, case.target.value]),
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    made = logged(case)
+    assert [each.choice for each in made] == json.loads(result.stdout)
+    return made
+
+
 @dataclass(frozen=True)
 class Door:
     """A way to get decisions.
@@ -204,6 +277,9 @@ DOORS = {
     "service": Door(service),
     "/v1/systemone": Door(system_one),
     "/v1/systemone of the gateway": Door(gateway_system_one),
+    "LiteLLM's plug-in": Door(litellm_plugin),
+    "LiteLLM's classifier": Door(litellm_classifier),
+    "LangChain": Door(langchain),
 }
 
 

@@ -29,6 +29,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+pytestmark = pytest.mark.filterwarnings("ignore:The middleware:Warning")
+
 EXPERTS = ExpertFile(
     Path("experts.yaml"),
     (

@@ -120,6 +120,14 @@ def test_signals_hold_no_word_of_what_was_asked(plugin: MildroutePlugin) -> None
     assert "sing" not in repr(context.signals)
 
 
+@pytest.mark.parametrize("text", ["", "请唱一首歌", "sing \ud800", "sing a song " * 10_000])
+def test_any_text_is_decided_and_logged(plugin: MildroutePlugin, log: Path, text: str) -> None:
+    context = parsed("", BOTH)
+    context.structured_messages = [{"role": "user", "content": text}]
+    assert len(left(plugin, context)) == 1
+    assert len(list(read_log(log))) == 1
+
+
 def test_names_match_models_with_or_without_their_provider(service: DecisionService) -> None:
     plain = MildroutePlugin(service)
     assert left(plain, parsed("sing a song", ["openai/sums", "openai/songs"])) == ["openai/songs"]
