@@ -101,8 +101,8 @@ class Evaluation:
 
     Example:
         >>> costs, scores = [[0, 1], [1, 0], [1, 0]], [[1, 0], [0, 1], [0, 1]]
-        >>> hits = evaluate_choices([0, 1, 0], costs, scores=scores)
-        >>> round(hits.deferral_loss.value, 3), round(hits.gap_closed.value, 3), hits.lost[0].row
+        >>> evaluation = evaluate_choices([0, 1, 0], costs, scores=scores)
+        >>> round(evaluation.deferral_loss.value, 3), round(evaluation.gap_closed.value, 3), evaluation.lost[0].row
         (0.333, 0.0, 2)
     """
 
@@ -195,8 +195,8 @@ def evaluate_choices(
 
     Example:
         >>> costs, scores, dollars = [[0, 1], [1, 0]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2
-        >>> hits = evaluate_choices([0, 1], costs, scores, dollars=dollars)
-        >>> hits.score.value, hits.dollars_per_1000.value, hits.gap_closed.value
+        >>> evaluation = evaluate_choices([0, 1], costs, scores, dollars=dollars)
+        >>> evaluation.score.value, evaluation.dollars_per_1000.value, evaluation.gap_closed.value
         (1.0, 1.5, 1.0)
     """
     case = _check_arguments(choice, costs, scores, dollars, experts, reference, looks)
