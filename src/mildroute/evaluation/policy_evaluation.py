@@ -102,8 +102,9 @@ class Evaluation:
     Example:
         >>> costs, scores = [[0, 1], [1, 0], [1, 0]], [[1, 0], [0, 1], [0, 1]]
         >>> evaluation = evaluate_choices([0, 1, 0], costs, scores=scores)
-        >>> round(evaluation.deferral_loss.value, 3), round(evaluation.gap_closed.value, 3), evaluation.lost[0].row
-        (0.333, 0.0, 2)
+        >>> figures = evaluation.deferral_loss, evaluation.gap_closed
+        >>> [round(figure.value, 3) for figure in figures], evaluation.lost[0].row
+        ([0.333, 0.0], 2)
     """
 
     rows: int
