@@ -1,4 +1,7 @@
-"""Results of experiments, and a folder of Parquet files to store them in."""
+"""Results of experiments, and a folder of Parquet files that only grows.
+
+Reruns resume from it, and several writers need no lock.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,28 @@ __all__ = ["Result", "Store"]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of a cell.
+    """Outcome of one cell.
 
-    Two results are equal if their figures are, to the bit; time and versions do not count.
+    Equality looks at the outcome alone, to the bit, and not at time, place and versions.
 
     Args:
         cell: The experiment.
         loss: Mean cost of the chosen expert on test rows.
         best_single: Mean cost of the expert that is cheapest on the training rows.
         oracle: Mean cost of the best expert of each row.
-        shares: Share of the rows on which each expert is chosen, shape (p,).
-        optimal: Share of the rows on which each expert is the best one, the first in a tie, shape
-            (p,).
+        shares: How often each expert is chosen, shape (p,).
+        optimal: How often each expert is the best one, the first of equals, shape (p,).
         paid: Cost of the chosen expert on each test row, shape (n,).
-        note: What cross-validation chose, in words.
+        note: The choice of cross-validation, in words.
         seconds: Processor time of fit and prediction.
-        finished: When the cell was finished, in ISO format.
+        finished: Time of the end, in ISO format.
         versions: Versions of the packages that computed it.
 
     Example:
         >>> from paper.config import Data, Experts
         >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
-        >>> figures = (cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))
-        >>> slow, fast = Result(*figures, seconds=9), Result(*figures, seconds=1)
+        >>> found = (cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))
+        >>> slow, fast = Result(*found, seconds=9), Result(*found, seconds=1)
         >>> slow == fast
         True
     """
@@ -65,11 +67,11 @@ class Result:
     versions: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Return whether cell, figures and note are the same."""
+        """Tell whether the same cell gave the same outcome, to the bit."""
         return isinstance(other, Result) and self._outcome() == other._outcome()
 
     def __hash__(self) -> int:
-        """Return the hash of the cell."""
+        """Hash the cell: equal results have equal cells."""
         return hash(self.cell)
 
     def _outcome(self) -> tuple[Any, ...]:
@@ -106,11 +108,12 @@ _COMMAND = "python -m paper --all"
 class Store:
     """A folder of results.
 
-    Each batch of results is one file, which is written atomically and never changed, so several
-    writers need no lock. If two files have a result of the same cell, the first by name counts.
+    Each batch is one file that appears by renaming, as a whole or not at all, and is never changed;
+    what the store holds is the union of its files. Where two writers computed the same cell, the
+    one in the file that comes first by name counts.
 
     Args:
-        folder: The folder, created at the first write.
+        folder: Where the files lie; made at the first write.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -126,14 +129,14 @@ class Store:
         self.folder = Path(folder)
 
     def append(self, results: Sequence[Result]) -> None:
-        """Write results as one file; an empty sequence writes nothing."""
+        """Write results as one file, with its origin; an empty sequence writes nothing."""
         if not results:
             return
         table = pa.Table.from_pylist([_row_of(result) for result in results], schema=_COLUMNS)
         self._write(table.replace_schema_metadata(_origin()))
 
     def merge(self) -> None:
-        """Merge all files into one. Nothing else may use the store at the same time."""
+        """Merge all files into one; nothing else may use the store meanwhile."""
         files = self._files()
         tables = [pq.read_table(path) for path in files]
         origins = [table.schema.metadata or {} for table in tables]
@@ -147,7 +150,8 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=self.folder, suffix=".partial")
         os.close(handle)
-        # The costs of a cell have only a few distinct values, so a dictionary saves most space.
+        # The costs of a cell take a handful of values, so a dictionary makes a row of thousands as
+        # small as its choices.
         pq.write_table(table, partial, compression="zstd", use_dictionary=True)
         Path(partial).chmod(0o644)
         name = hashlib.sha256(Path(partial).read_bytes()).hexdigest()[:32]
@@ -162,20 +166,20 @@ class Store:
         }
 
     def read(self, keys: Iterable[str] | None = None) -> dict[str, Result]:
-        """Return results by key, sorted: those with the given keys, or all if `None`."""
+        """Read results by key, all or those with the given keys, in order of the keys."""
         wanted = None if keys is None else set(keys)
-        results: dict[str, Result] = {}
+        found: dict[str, Result] = {}
         for path in self._files():
             table = pq.read_table(path)
-            # Rows hold thousands of numbers, so read them as arrays and not as objects.
+            # Thousands of numbers a row: as arrays, not as objects.
             paid = table["paid"].combine_chunks()
-            for index, row in enumerate(table.drop_columns("paid").to_pylist()):
+            for place, row in enumerate(table.drop_columns("paid").to_pylist()):
                 key = row.pop("key")
-                if key not in results and (wanted is None or key in wanted):
-                    results[key] = _result_of(
-                        row, np.array(paid[index].values.to_numpy(), dtype=np.float64)
+                if key not in found and (wanted is None or key in wanted):
+                    found[key] = _result_of(
+                        row, np.array(paid[place].values.to_numpy(), dtype=np.float64)
                     )
-        return {key: results[key] for key in sorted(results)}
+        return {key: found[key] for key in sorted(found)}
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.parquet"))
@@ -183,7 +187,7 @@ class Store:
 
 @cache
 def _origin() -> dict[str, str]:
-    """Return command, date and commit of this process."""
+    """Return command, date and commit of what this process finds."""
     return {
         "command": _COMMAND,
         "date": datetime.now(UTC).date().isoformat(),

@@ -1,4 +1,4 @@
-"""Run cells, in this process or in several."""
+"""Run cells: one function for one cell, and one for many, in this process or in several."""
 
 from __future__ import annotations
 
@@ -38,36 +38,39 @@ __all__ = [
 ]
 
 
-# Called with the number of cells done, their total, and the name of the last one.
+# Called with the number of cells done, their total, and a word on the last one.
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-# Packages whose versions are stored with a result.
-_PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy")
-_PACKAGES_OF_NETWORKS = ("torch", "transformers")
+_TELLING = ("mildroute", "numpy", "scikit-learn", "scipy")
+_TELLING_OF_NETWORKS = ("torch", "transformers")
 
 
 def run_cell(cell: ExperimentConfig, folders: Folders | None = None) -> Result:
-    """Run an experiment.
+    """Run one experiment: prepare, fit, choose and count.
 
-    It runs in one thread, so that the result is the same to the bit on any number of cores.
+    Uses one thread, so that the result is the same to the bit whatever else runs, here or on
+    another core.
 
     Args:
         cell: The experiment.
-        folders: Folders of data and cache; defaults to those of the environment.
+        folders: Folders of data and cache; those of the environment by default.
+
+    Returns:
+        The result.
 
     Example:
         >>> from paper.config import Data, Experts
         >>> cell = ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3)))
-        >>> result = run_cell(cell, Folders("", ""))
-        >>> result.oracle <= result.loss <= 1, len(result.paid)
+        >>> found = run_cell(cell, Folders("", ""))
+        >>> found.oracle <= found.loss <= 1, len(found.paid)
         (True, 200)
     """
-    folders = folders or Folders.from_environment()
+    known = folders or Folders.from_environment()
     with _one_thread(with_torch=cell.method.name == "ldam" or bool(cell.method.network)):
-        problem = problem_of(cell, folders)
+        problem = problem_of(cell, known)
         start = time.process_time()
         choice, note = (
-            choose_by_network(cell, problem, folders)
+            choose_by_network(cell, problem, known)
             if cell.method.network
             else _choose(cell, problem)
         )
@@ -81,16 +84,16 @@ def run_cells(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> int:
-    """Run the cells that the store lacks, and write each result immediately.
+    """Run the cells that the store does not hold yet, and write each result at once.
 
-    Cells that need no vectors of images run first, then one image set after another, and networks
-    that read pixels or text last.
+    Cells that need no vectors of images come first, then one image set after another, and the
+    networks that read pixels or text last.
 
     Args:
         cells: The experiments; those with equal keys run once.
-        store: The store of the results.
-        workers: Number of processes; 1 means this process.
-        progress: Called after each cell; `None` for no calls.
+        store: The store that results are read from and written to.
+        workers: Processes; 1 runs in this process.
+        progress: Called after each cell.
 
     Returns:
         Number of cells that were run.
@@ -105,22 +108,21 @@ def run_cells(
     """
     if workers < 1:
         raise ArgumentError(f"workers must be at least 1, got {workers}.")
-    progress = progress or (lambda _done, _total, _name: None)
-    missing = missing_cells(cells, store)
-    if not missing:
+    todo, tell = missing_cells(cells, store), progress or (lambda _done, _total, _word: None)
+    if not todo:
         return 0
     folders = Folders.from_environment()
-    progress(0, len(missing), "")
+    tell(0, len(todo), "")
     done = 0
-    for image_set, group in groupby(sorted(missing, key=_stage), key=_image_set):
+    for image_set, group in groupby(sorted(todo, key=_stage), key=_image_set):
         cells = list(group)
-        _prepare(image_set, folders, progress)
+        _prepare(image_set, folders, tell)
         results = _here(cells, folders) if workers == 1 else _in_processes(cells, folders, workers)
         for result in results:
             store.append([result])
             done += 1
-            progress(done, len(missing), f"{result.cell.data.name} {result.cell.method.name}")
-    return len(missing)
+            tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
+    return len(todo)
 
 
 def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[ExperimentConfig]:
@@ -128,7 +130,10 @@ def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[Exper
 
     Args:
         cells: The experiments.
-        store: The store of the results.
+        store: The store that results are read from.
+
+    Returns:
+        Those to run.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -136,8 +141,8 @@ def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[Exper
         >>> len(missing_cells([cell, cell], Store("no-such-folder")))
         1
     """
-    stored = store.keys()
-    return [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in stored]
+    known = store.keys()
+    return [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in known]
 
 
 def expected_seconds(
@@ -147,10 +152,10 @@ def expected_seconds(
 
     Args:
         cells: The experiments.
-        results: Results to estimate from, preferably of the same data set.
+        results: Results, of the same data set if possible.
 
     Returns:
-        Seconds of the cells with a comparable result, and the number of the other cells.
+        Seconds of the cells with a comparable result, and the number of cells without any.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -166,9 +171,9 @@ def expected_seconds(
         same_method.setdefault(method, []).append(result.seconds)
     total, unknown = 0.0, 0
     for cell in cells:
-        seconds = same_data.get((cell.data.name, cell.method)) or same_method.get(cell.method)
-        if seconds:
-            total += float(np.mean(seconds))
+        known = same_data.get((cell.data.name, cell.method)) or same_method.get(cell.method)
+        if known:
+            total += float(np.mean(known))
         else:
             unknown += 1
     return total, unknown
@@ -219,16 +224,16 @@ def _result(
         note=note,
         seconds=seconds,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(_PACKAGES + (_PACKAGES_OF_NETWORKS if cell.method.network else ())),
+        versions=_versions(_TELLING + (_TELLING_OF_NETWORKS if cell.method.network else ())),
     )
 
 
 def _versions(packages: Sequence[str]) -> str:
-    versions = {"python": platform.python_version()}
+    found = {"python": platform.python_version()}
     for name in packages:
         with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return json.dumps(versions, sort_keys=True)
+            found[name] = version(name)
+    return json.dumps(found, sort_keys=True)
 
 
 def _stage(cell: ExperimentConfig) -> tuple[bool, str]:
@@ -241,15 +246,15 @@ def _image_set(cell: ExperimentConfig) -> str:
     return cell.data.name if needs_vectors and cell.data.name in IMAGE_SETS else ""
 
 
-def _prepare(image_set: str, folders: Folders, progress: Progress) -> None:
-    """Compute the vectors of an image set once, before several workers would each compute them."""
+def _prepare(image_set: str, folders: Folders, tell: Progress) -> None:
+    """Compute the vectors of an image set once, before several workers would each do so."""
     if image_set:
         with _one_thread(with_torch=True):
-            labeled_of(Data(image_set), folders, partial(_report_vectors, progress, image_set))
+            labeled_of(Data(image_set), folders, partial(_tell_vectors, tell, image_set))
 
 
-def _report_vectors(progress: Progress, name: str, done: int, total: int) -> None:
-    progress(done, total, f"vectors of {name}")
+def _tell_vectors(tell: Progress, name: str, done: int, total: int) -> None:
+    tell(done, total, f"vectors of {name}")
 
 
 def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Result]:
@@ -260,7 +265,7 @@ def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Resul
 def _in_processes(
     cells: Sequence[ExperimentConfig], folders: Folders, workers: int
 ) -> Iterator[Result]:
-    # Spawned, because a forked child could wait forever for locks of torch and OpenMP.
+    # Not forked: torch and OpenMP hold locks that a forked child would wait for.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(run_cell, cell, folders) for cell in cells]
         try:

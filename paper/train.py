@@ -1,4 +1,4 @@
-"""Train a network with the trainer of :mod:`mildroute.deep`, and cache its scores."""
+"""One training of a network by the trainer of :mod:`mildroute.deep`; its scores are cached."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ __all__ = [
 ]
 
 
-# Number of rows that are read and scored at once.
+# Rows that are read and scored at once.
 _SCORED = 256
-# Packages whose version can change the scores.
 _DETERMINING = ("accelerate", "torch", "transformers")
 
 
@@ -39,17 +38,19 @@ class Training:
 
     Args:
         network: Name of the network.
-        objective: The training objective.
-        seed: Seed of the weights and of the order of the rows.
+        aim: The training objective.
+        seed: Seed of its weights and of the order of the rows.
+        steps: End after so many steps; 0 for all epochs of the recipe.
 
     Example:
-        >>> Training("resnet18", TrainingObjective("sum")).seed
+        >>> Training("resnet18", TrainingObjective("gap")).steps
         0
     """
 
     network: str
-    objective: TrainingObjective
+    aim: TrainingObjective
     seed: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class TrainingData:
     Args:
         inputs: Raw inputs of n training rows: bytes of images, or texts.
         costs: Shape (n, p).
-        held_out: Indices of the rows that are not trained on, shape (h,); they choose the offset
-            of the margins.
+        held_out: Indices of rows that are not trained on, shape (h,); they choose between states,
+            margins and temperatures.
         test_inputs: Raw inputs of m test rows.
 
     Example:
@@ -80,14 +81,14 @@ class TrainingData:
 
 
 def network_scores(
-    training: Training, data: TrainingData, folders: Folders
+    training: Training, material: TrainingData, folders: Folders
 ) -> tuple[Matrix, Matrix]:
     """Return the scores of a trained network, computed once and cached.
 
     Args:
         training: The network and its objective.
-        data: The training and test inputs.
-        folders: Folders whose cache to use.
+        material: Its training and test inputs.
+        folders: Folders whose cache is used.
 
     Returns:
         Scores of the held-out rows, shape (h, p), and of the test rows, shape (m, p).
@@ -98,19 +99,22 @@ def network_scores(
     """
     scores = cached_array(
         folders,
-        f"network-{_digest(training, data)}",
-        partial(_trained_and_scored, training, data),
+        f"network-{_digest(training, material)}",
+        partial(_trained_and_scored, training, material),
     )
-    return scores[: len(data.held_out)], scores[len(data.held_out) :]
+    return scores[: len(material.held_out)], scores[len(material.held_out) :]
 
 
-def train_network(classifier: Classifier, training: Training, data: TrainingData) -> None:
-    """Train a network in place by its recipe.
+def train_network(classifier: Classifier, training: Training, material: TrainingData) -> float:
+    """Train a network in place, as its recipe says.
 
     Args:
         classifier: The network and its reader.
-        training: The objective and the seed.
-        data: The training inputs.
+        training: The objective, the seed and the number of steps.
+        material: Its training inputs.
+
+    Returns:
+        Number of epochs behind the returned state.
 
     Example:
         >>> train_network.__name__  # needs images or texts, see the tests
@@ -118,22 +122,25 @@ def train_network(classifier: Classifier, training: Training, data: TrainingData
     """
     from mildroute.deep.fine_tune import FineTuneConfig, FineTuneData, fine_tune
 
-    recipe = recipe_of(training.network)
-    target = target_for(training.objective, data.costs)
-    config = FineTuneConfig(
+    recipe, lesson = recipe_of(training.network), target_for(training.aim, material.costs)
+    plan = FineTuneConfig(
         epochs=recipe.epochs,
         learning_rate=recipe.learning_rate,
         batch_size=recipe.batch_size,
         seed=training.seed,
         weight_decay=recipe.weight_decay,
         optimizer="adam" if recipe.optimizer == "Adam" else "adamw",
-        schedule="constant",
-        trainer=target.trainer,
+        schedule=recipe.schedule,
+        steps=training.steps,
+        keep="loss",
+        trainer=lesson.trainer,
     )
-    inputs = [data.inputs[row] for row in data.train]
-    train = FineTuneData(_read(classifier, inputs), target.costs[data.train])
-    # Without held-out rows, training keeps its last state, as in the paper.
-    fine_tune(classifier, train, FineTuneData([], target.costs[:0]), target.deferral, config)
+    looked_at = material.held_out if recipe.keep == "loss" else material.held_out[:0]
+    train, held_out = (
+        FineTuneData(_read(classifier, material.inputs, rows), lesson.costs[rows])
+        for rows in (material.train, looked_at)
+    )
+    return fine_tune(classifier, train, held_out, lesson.deferral, plan)
 
 
 def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
@@ -153,45 +160,56 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
     from mildroute.deep.fine_tune import scores_of_rows
 
     # Inputs are read in chunks: thousands of prepared images at once would fill the memory.
-    chunks = (inputs[start : start + _SCORED] for start in range(0, len(inputs), _SCORED))
-    parts = [scores_of_rows(classifier, _read(classifier, chunk)) for chunk in chunks]
+    chunks = (
+        np.arange(start, min(start + _SCORED, len(inputs)))
+        for start in range(0, len(inputs), _SCORED)
+    )
+    parts = [scores_of_rows(classifier, _read(classifier, inputs, rows)) for rows in chunks]
     return np.concatenate([np.empty((0, classifier.model.config.num_labels)), *parts])
 
 
-def _trained_and_scored(training: Training, data: TrainingData) -> Matrix:
+def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
     from mildroute.deep._randomness import own_randomness
 
     with own_randomness(training.seed):
-        classifier = classifier_of(training.network, data.costs.shape[1])
-        train_network(classifier, training, data)
+        classifier = classifier_of(training.network, material.costs.shape[1])
+        train_network(classifier, training, material)
     return np.concatenate(
         [
-            scores_of(classifier, [data.inputs[row] for row in data.held_out]),
-            scores_of(classifier, data.test_inputs),
+            scores_of(classifier, [material.inputs[row] for row in material.held_out]),
+            scores_of(classifier, material.test_inputs),
         ]
     )
 
 
-def _read(classifier: Classifier, inputs: list[Any]) -> list[dict[str, Any]]:
+def _read(
+    classifier: Classifier, inputs: list[Any], rows: NDArray[np.intp]
+) -> list[dict[str, Any]]:
     from mildroute.encoders.image_inputs import as_images
 
-    is_text = bool(inputs) and isinstance(inputs[0], str)
-    return classifier.reader.rows(inputs if is_text else as_images(inputs))
+    chosen = [inputs[row] for row in rows]
+    return (
+        classifier.reader.rows(
+            chosen if chosen and isinstance(chosen[0], str) else as_images(chosen)
+        )
+        if chosen
+        else []
+    )
 
 
-def _digest(training: Training, data: TrainingData) -> str:
-    """Return a hash of everything that the scores depend on, package versions included."""
+def _digest(training: Training, material: TrainingData) -> str:
+    """Hash all that the scores depend on, versions included."""
     from mildroute._transformers import need
 
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
-    recipe = replace(recipe_of(training.network), unstated="", offsets=())
+    recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())
     digest = hashlib.sha256(f"{training} {recipe} {versions}".encode())
-    if training.objective.margins != "equal":
-        # The name of the margins does not determine their values.
-        digest.update(repr(target_for(training.objective, data.costs).deferral.margins).encode())
-    for array in (data.costs, data.held_out):
+    if training.aim.margins != "equal":
+        # The name of margins says less than their values.
+        digest.update(repr(target_for(training.aim, material.costs).deferral.margins).encode())
+    for array in (material.costs, material.held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
-    for row in (*data.inputs, *data.test_inputs):
+    for row in (*material.inputs, *material.test_inputs):
         content = row.encode() if isinstance(row, str) else row
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()[:32]

@@ -15,15 +15,8 @@ from mildroute.decision.request import DecisionRequest
 from mildroute.decision.service import Caller, DecisionService
 
 if TYPE_CHECKING:
-
-    class BaseDecisionModel:
-        """The part of LangChain's class that is used here."""
-
-    class ChoiceAnswer:
-        """The part of LangChain's class that is used here."""
-
-        def __init__(self, **_: Any) -> None: ...
-
+    BaseDecisionModel = object
+    ChoiceAnswer = object
 else:
     try:
         from langchain_core.decisions import BaseDecisionModel, ChoiceAnswer
