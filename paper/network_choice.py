@@ -1,18 +1,14 @@
-"""From a cell whose method names a network to choices: train, take the best network, decide."""
+"""Train the networks of a cell, select the best one, and choose an expert for each test row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.deep.config import DeferralConfig
-from mildroute.deep.router import fit_temperature
-from mildroute.deep.selection import Objective, objectives_of, select
 from mildroute.routers._decision import break_ties, log_posterior
 from mildroute.routers._order import argmax_last
-from mildroute.routers._rewards import scaled_rewards
 from mildroute.routers.training_rows import Matrix
 from paper.config import ExperimentConfig
 from paper.data import raw_inputs
@@ -22,11 +18,19 @@ from paper.objectives import NetworkMethod, TrainingObjective, method_of_network
 from paper.problems import Problem
 from paper.train import Training, TrainingData, network_scores
 
-__all__ = ["choose_by_network", "material_of"]
-
+__all__ = ["choose_by_network", "training_data_of"]
 
 # Share of the training rows that no method trains on, so that all methods train on the same rows.
 _HELD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class _TrainedMethod:
+    """A trained network's total cost on held-out rows, and its choices on test rows."""
+
+    held_out_cost: float
+    choice: NDArray[np.intp]
+    note: str
 
 
 def choose_by_network(
@@ -37,114 +41,70 @@ def choose_by_network(
     Args:
         cell: The experiment; its method names a network.
         problem: Its arrays.
-        folders: Where data and cache lie.
+        folders: Folders of data and cache.
 
     Returns:
-        Chosen expert of each test row, shape (m,), and a note on what was taken.
+        Chosen expert of each test row, shape (m,), and a note on the network that was selected.
 
     Example:
         >>> choose_by_network.__name__  # needs images or texts, see the tests
         'choose_by_network'
     """
-    recipe, method = recipe_of(cell.method.network), method_of_network(cell.method.name)
-    material = material_of(cell, problem, folders)
-    if method.selected:
-        return _choose_as_deep_router(cell, method, material, folders)
-    heads = [_head(cell, method, aim, material, folders) for aim in method.aims(recipe.offsets)]
-    # The first of equals: the smallest offset.
-    best = min(heads, key=lambda head: head.paid)
+    method = method_of_network(cell.method.name)
+    offsets = recipe_of(cell.method.network).offsets
+    data = training_data_of(cell, problem, folders)
+    candidates = [
+        _train_and_choose(cell, method, objective, data, folders)
+        for objective in method.objectives(offsets)
+    ]
+    # Ties go to the first, which has the smallest offset.
+    best = min(candidates, key=lambda candidate: candidate.held_out_cost)
     return best.choice, best.note
 
 
-def material_of(cell: ExperimentConfig, problem: Problem, folders: Folders) -> TrainingData:
-    """Return raw inputs and costs of a cell, with the rows that are held out.
+def training_data_of(cell: ExperimentConfig, problem: Problem, folders: Folders) -> TrainingData:
+    """Return the raw inputs and costs of a cell, and the rows to hold out.
 
     Args:
         cell: The experiment.
         problem: Its arrays.
-        folders: Where the data lies.
-
-    Returns:
-        Training and test inputs of a network.
+        folders: Folders of data and cache.
 
     Example:
-        >>> material_of.__name__  # needs images or texts, see the tests
-        'material_of'
+        >>> training_data_of.__name__  # needs images or texts, see the tests
+        'training_data_of'
     """
     from mildroute.deep.fine_tune import held_out_rows
 
-    inputs, test_inputs = (
-        raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows)
-    )
-    return TrainingData(
-        inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs
-    )
+    inputs = raw_inputs(cell.data.name, problem.rows, folders)
+    test_inputs = raw_inputs(cell.data.name, problem.test_rows, folders)
+    held_out = held_out_rows(len(inputs), _HELD_OUT, None, cell.seed)
+    return TrainingData(inputs, problem.costs, held_out, test_inputs)
 
 
-def _choose_as_deep_router(
-    cell: ExperimentConfig, method: NetworkMethod, material: TrainingData, folders: Folders
-) -> tuple[NDArray[np.intp], str]:
-    """Choose reward and size of the margins as ``DeepRouter`` does by default."""
-
-    def train(objective: Objective) -> tuple[Matrix, NDArray[np.intp]]:
-        aim = replace(method.aim, reward=objective.reward, scale=objective.margin or 1.0)
-        held_out, test = network_scores(
-            Training(cell.method.network, aim, cell.seed), material, folders
-        )
-        # Margins are equal, so the largest posterior is the largest score.
-        return held_out, argmax_last(test)
-
-    found = select(objectives_of(material.costs), train, material.costs[material.held_out])
-    return (
-        found.trained,
-        f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs; {found.reason}",
-    )
-
-
-@dataclass(frozen=True)
-class _Head:
-    """One trained network: its cost on held-out rows and its choices on test rows."""
-
-    paid: float
-    choice: NDArray[np.intp]
-    note: str
-
-
-def _head(
+def _train_and_choose(
     cell: ExperimentConfig,
     method: NetworkMethod,
-    aim: TrainingObjective,
-    material: TrainingData,
+    objective: TrainingObjective,
+    data: TrainingData,
     folders: Folders,
-) -> _Head:
-    held_out, test = network_scores(
-        Training(cell.method.network, aim, cell.seed), material, folders
+) -> _TrainedMethod:
+    training = Training(cell.method.network, objective, cell.seed)
+    held_out_scores, test_scores = network_scores(training, data, folders)
+    margins = np.asarray(target_for(objective, data.costs).deferral.margins)
+    costs = data.costs[data.held_out]
+    held_out_choice = _choice(held_out_scores, margins, method.decision)
+    note = f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs"
+    if method.tuned:
+        note += f"; offset {objective.offset:g}"
+    return _TrainedMethod(
+        float(costs[np.arange(len(costs)), held_out_choice].sum()),
+        _choice(test_scores, margins, method.decision),
+        note,
     )
-    deferral, costs = target_for(aim, material.costs).deferral, material.costs[material.held_out]
-    temperature = (
-        _temperature(held_out, costs, deferral) if method.calibrated and len(costs) else 1.0
-    )
-    choices = [
-        _choice(scores / temperature, np.asarray(deferral.margins), method.decision)
-        for scores in (held_out, test)
-    ]
-    words = [
-        f"offset {aim.offset:g}" if method.tuned else "",
-        f"temperature {temperature:.3g}" if method.calibrated else "",
-    ]
-    note = "; ".join(
-        filter(
-            None, [f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs", *words]
-        )
-    )
-    return _Head(float(costs[np.arange(len(costs)), choices[0]].sum()), choices[1], note)
-
-
-def _temperature(scores: Matrix, costs: Matrix, deferral: DeferralConfig) -> float:
-    return fit_temperature(scores, scaled_rewards(costs, deferral.reward, None), deferral)
 
 
 def _choice(scores: Matrix, margins: NDArray[np.float64], decision: str) -> NDArray[np.intp]:
-    return argmax_last(
-        scores if decision == "argmax" else break_ties(log_posterior(scores, margins), scores)
-    )
+    if decision == "argmax":
+        return argmax_last(scores)
+    return argmax_last(break_ties(log_posterior(scores, margins), scores))

@@ -1,4 +1,4 @@
-"""Results of the network study: many files of cells, or one Parquet file of all."""
+"""Results of the network study: a JSON file for each cell, or one Parquet file of all cells."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ _COMMAND = "python -m paper.network_study --store FOLDER --collect FILE"
 
 @dataclass(frozen=True, eq=False)
 class NetworkResult:
-    """Outcome of one cell of the network study.
+    """The result of a cell of the network study.
 
     Args:
         cell: The cell.
-        scale: Mean of the margins that was chosen.
-        weight_decay: Weight decay that was chosen.
-        trials: Number of networks that it was chosen from.
+        scale: Chosen mean of the margins.
+        weight_decay: Chosen weight decay.
+        trials: Number of networks in the grid.
         edges: Edges of the grid that the choice lies at: ``"lowest scale"``, ``"highest scale"``,
             ``"lowest decay"`` or ``"highest decay"``.
         loss: Mean cost on the test rows.
-        shares: How often each expert is chosen, shape (p,).
-        optimal: How often each expert is the best one, shape (p,).
+        shares: Share of the rows on which each expert is chosen, shape (p,).
+        optimal: Share of the rows on which each expert is the best one, shape (p,).
         paid: Cost on each test row, shape (n,).
         published_paid: The same at a scale of 1 and a weight decay of 0.001.
-        untuned_loss: Mean cost at a scale of 1/p, so margins that sum to 1, and the same decay.
     """
 
     cell: StudyCell
@@ -57,13 +56,12 @@ class NetworkResult:
     optimal: tuple[float, ...]
     paid: NDArray[np.float64] = field(repr=False)
     published_paid: NDArray[np.float64] = field(repr=False)
-    untuned_loss: float
 
 
 def collect_cells(folder: Path, file: Path) -> int:
-    """Write all cells of a folder to one Parquet file, sorted by name; return their number.
+    """Write all cells of a folder to one Parquet file, sorted by name, and return their number.
 
-    Cells of other grids that the file holds already stay in it.
+    Cells of other grids that are already in the file stay in it.
     """
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     for row in rows:
@@ -84,9 +82,9 @@ def _grid_of(row: dict[str, Any]) -> tuple[str, int]:
 
 
 def restore_cells(file: Path, folder: Path) -> int:
-    """Write a file of its own for each cell that a folder lacks; return their number.
+    """Write a JSON file for each cell that a folder lacks, and return their number.
 
-    Of several grids of a cell the largest is taken.
+    If the Parquet file has several grids of a cell, the largest one counts.
     """
     restored = 0
     for row in sorted(pq.read_table(file).to_pylist(), key=_grid_of, reverse=True):
@@ -100,14 +98,14 @@ def restore_cells(file: Path, folder: Path) -> int:
 
 
 def read_results(file: Path) -> list[NetworkResult]:
-    """Read what :func:`collect_cells` has written; a file that is not there holds nothing."""
+    """Return the results in a file of :func:`collect_cells`; a missing file has none."""
     if not file.is_file():
         return []
     return [_result(row) for row in pq.read_table(file).to_pylist()]
 
 
 def widest(results: list[NetworkResult]) -> list[NetworkResult]:
-    """Keep the result of the largest grid of each cell."""
+    """Return the result on the largest grid of each cell."""
     best: dict[StudyCell, NetworkResult] = {}
     for each in results:
         if each.cell not in best or each.trials > best[each.cell].trials:
@@ -116,7 +114,7 @@ def widest(results: list[NetworkResult]) -> list[NetworkResult]:
 
 
 def network_gap(ours: list[NetworkResult], other: list[NetworkResult]) -> Gap | None:
-    """Return the difference of one line between two methods over the seeds that both have."""
+    """Return the difference between two methods on one line, over the seeds that both have."""
     matrix = _differences(ours, other)
     return None if matrix is None else gap_over_sets([matrix])
 
@@ -146,10 +144,9 @@ def pooled_gap(results: list[NetworkResult], method: str, other: str) -> tuple[G
 def _differences(
     ours: list[NetworkResult], other: list[NetworkResult]
 ) -> NDArray[np.float64] | None:
-    """Return paired differences, shape (seeds, rows).
+    """Return paired differences on the largest grid that both methods have, or `None`.
 
-    Only cells that were chosen from equally many networks are compared, on the largest grid that
-    both methods have.
+    The shape is (seeds, rows).
     """
     others = {(each.cell.seed, each.trials): each for each in other}
     pairs = {
@@ -164,10 +161,6 @@ def _differences(
 def _result(row: dict[str, Any]) -> NetworkResult:
     cell, trials = json.loads(row["cell"]), json.loads(row["trials"])
     chosen = trials[row["chosen"]]
-    experts = len(row["optimal"])
-    untuned = next(
-        trial for trial in trials if (trial["scale"], trial["weight_decay"]) == (1 / experts, 1e-3)
-    )
     return NetworkResult(
         cell=StudyCell(**cell),
         scale=chosen["scale"],
@@ -179,5 +172,4 @@ def _result(row: dict[str, Any]) -> NetworkResult:
         optimal=tuple(row["optimal"]),
         paid=np.asarray(row["paid"], dtype=np.float64),
         published_paid=np.asarray(row["published_paid"], dtype=np.float64),
-        untuned_loss=float(untuned["test"]),
     )

@@ -1,16 +1,15 @@
-"""Small networks on frozen image vectors, trained as in the paper and tuned alike for all methods.
+"""Small networks on frozen image vectors, trained as in the paper, all methods tuned alike.
 
 The paper trains a network by Adam with weight decay and searches for the margins. Convex losses
-that are solved to the optimum cannot show what that does: there the scale of the margins only
-trades against the penalty. So each method gets the same grid of margin scales and weight decays
-here, and held-out rows choose.
+that are solved to the optimum cannot show the effect of that search: their margins' scale only
+trades against the penalty. So this study gives each method the same grid of margin scales and
+weight decays, and held-out rows choose.
 
 Run: MILDROUTE_DATA=... python -m paper.network_study --store FOLDER [--minutes N]
      [--seeds N] [--tables 1a 1b] [--restore FILE] [--collect FILE] [--plan] [--quick]
-A cell is one line of a table, one seed and one method. It becomes one JSON file that appears as a
-whole, so a run that was killed goes on where it stopped. A stored cell of a narrower grid is
-extended: its networks are not trained again. ``--restore FILE`` begins with the cells of a file
-that ``--collect`` has written.
+A cell is one line of a table, one seed and one method, and is stored as one JSON file, so a run
+that was killed resumes. A stored cell of a narrower grid is extended: its networks are not trained
+again. ``--collect FILE`` writes all cells to one file, and ``--restore FILE`` starts from one.
 """
 
 from __future__ import annotations
@@ -36,12 +35,7 @@ from benchmarks.commit import commit
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.margins import reward_mass, theory_margins, winner_counts
-from mildroute.losses.rewards import (
-    complement_rewards,
-    complement_scale,
-    sum_rewards,
-    winner_targets,
-)
+from mildroute.losses.rewards import complement_rewards, complement_scale, sum_rewards
 from paper.config import ExperimentConfig
 from paper.folders import Folders
 from paper.problems import Problem, problem_of
@@ -60,30 +54,27 @@ __all__ = [
     "trials_for",
 ]
 
-# Each method's loss. All methods decide by the largest score, as the paper does.
+# The loss of each method. All methods choose the largest score, as the paper does.
 METHODS = {
     "tdef": "complement reward, equal margins",
     "mild": "sum reward, theory margins from m_k of P, plus an offset",
     "sum-equal": "sum reward, equal margins",
-    "mild-ratio": "sum reward, theory margins from m_k of P, times a factor",
     "mild-wins": "sum reward, theory margins from winner counts, plus an offset",
-    "ce": "cross-entropy on the winner, equal margins",
-    "regression": "squared error of the costs",
 }
-# What a draw is for; see :mod:`paper.data`.
+# Seeds of the random draws, different for each purpose.
 _HELD_OUT, _BATCHES = 6, 7
 _PAIR, _THIRD = ("tdef", "mild"), ("sum-equal",)
 _MAIN = (*_PAIR, *_THIRD)
-_FURTHER = ("mild-wins", "mild-ratio", "regression", "ce")
-# Tables, image set and methods of each block of cells, the most telling ones first.
+_WINS = ("mild-wins",)
+# The blocks of cells, in the order to run them: tables, image set and methods.
 _BLOCKS = (
     (("1a", "1b"), "cifar10", _PAIR),
     (("1a", "1b"), "cifar10", _THIRD),
     (("severe",), "cifar10", _MAIN),
-    (("1a", "1b"), "cifar10", _FURTHER),
-    (("1a", "1b"), "svhn", _MAIN),
     (("2a", "2b"), "cifar10", _MAIN),
     (("1a", "1b"), "cifar100", _MAIN),
+    (("1a", "1b"), "svhn", _MAIN),
+    (("1a", "1b"), "cifar10", _WINS),
     (("1a", "1b"), "tiny_imagenet", _MAIN),
     (("severe",), "svhn", _MAIN),
     (("severe",), "cifar100", _MAIN),
@@ -94,16 +85,16 @@ _BLOCKS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """How networks are trained and tuned.
+    """The settings of training and tuning.
 
     Args:
         sums: Sums of the margins to try. Theory margins of the paper sum to 1.
-        scales: Means of the margins to try besides.
+        scales: Further means of the margins to try.
         weight_decays: Weight decays to try.
-        hidden: Width of the one hidden layer.
-        epochs: Passes over the training rows.
-        held_out: Training rows kept back to choose from the grid.
-        batch: Rows of a batch.
+        hidden: Width of the hidden layer.
+        epochs: Number of passes over the training rows.
+        held_out: Number of training rows held out to choose from the grid.
+        batch: Number of rows in a batch.
         learning_rate: Step size of Adam.
     """
 
@@ -122,19 +113,19 @@ QUICK = Settings(sums=(1.0,), scales=(1.0, 12.0), weight_decays=(1e-3,), hidden=
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of the grid: the mean of the margins and the weight decay."""
+    """A point of the grid: the mean of the margins and the weight decay."""
 
     scale: float
     weight_decay: float
 
 
-# The margins and the weight decay of TDEF as published.
+# TDEF as published.
 _PUBLISHED = Trial(scale=1.0, weight_decay=1e-3)
 
 
 @dataclass(frozen=True)
 class StudyCell:
-    """One line of a table, one seed, one method.
+    """A line of a table, a seed and a method.
 
     Example:
         >>> StudyCell("1a", "II cifar10", 0, "mild").name
@@ -148,18 +139,18 @@ class StudyCell:
 
     @property
     def name(self) -> str:
-        """Name of the cell's file, without its ending."""
+        """Return the name of the cell's file, without its extension."""
         row = self.row.lower().replace(" ", "-")
         return f"{self.table}-{row}-seed{self.seed}-{self.method}"
 
     @property
     def line(self) -> Line:
-        """The problem."""
+        """Return the line of the table."""
         return next(line for line in TABLES[self.table].lines if line.row == self.row)
 
 
 def cells_of_study(tables: Sequence[str] = (), seeds: int = 3) -> list[StudyCell]:
-    """Return all cells, block after block; in a block all lines of a seed before the next seed.
+    """Return all cells, block by block, and within a block seed by seed.
 
     Args:
         tables: Names of tables to keep; empty for all.
@@ -178,7 +169,7 @@ def cells_of_study(tables: Sequence[str] = (), seeds: int = 3) -> list[StudyCell
 
 
 def trials_for(experts: int, settings: Settings) -> list[Trial]:
-    """Return the grid, the same one for every method.
+    """Return the grid, which is the same for every method.
 
     Example:
         >>> trials_for(4, Settings())[0], len(trials_for(4, Settings()))
@@ -191,9 +182,9 @@ def trials_for(experts: int, settings: Settings) -> list[Trial]:
 
 
 def rewards_for(method: str, costs: Tensor) -> Tensor:
-    """Return the rewards of a method, in units of their mean.
+    """Return the rewards of a method, divided by their mean.
 
-    Adam with weight decay depends on the size of the loss, so all methods get the same.
+    The effect of weight decay depends on the size of the loss, so all methods get the same size.
 
     Example:
         >>> rewards_for("tdef", torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -202,8 +193,6 @@ def rewards_for(method: str, costs: Tensor) -> Tensor:
     """
     if method == "tdef":
         rewards = complement_rewards(costs, complement_scale(costs))
-    elif method == "ce":
-        rewards = winner_targets(-costs)
     else:
         rewards = sum_rewards(costs)
     return rewards / rewards.mean()
@@ -212,8 +201,8 @@ def rewards_for(method: str, costs: Tensor) -> Tensor:
 def margins_for(method: str, costs: Tensor, scale: float) -> Tensor:
     """Return the margins of a method, whose mean is ``scale``.
 
-    No offset makes margins smaller than those that sum to 1 and keeps them positive, so below that
-    the methods with an offset multiply theory margins by a factor.
+    Theory margins sum to 1 before the offset. A negative offset could make some of them negative,
+    so smaller scales multiply them by a factor instead.
 
     Args:
         method: Name of the method.
@@ -225,17 +214,16 @@ def margins_for(method: str, costs: Tensor, scale: float) -> Tensor:
 
     Example:
         >>> costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-        >>> margins_for("mild", costs, 5.0), margins_for("mild-ratio", costs, 5.0)
-        (tensor([5.0905, 4.9095]), tensor([5.9054, 4.0946]))
+        >>> margins_for("mild", costs, 5.0), margins_for("sum-equal", costs, 5.0)
+        (tensor([5.0905, 4.9095]), tensor([5., 5.]))
     """
     experts = costs.shape[1]
-    if method in ("mild", "mild-ratio", "mild-wins"):
-        counts = winner_counts(costs) if method == "mild-wins" else None
-        mass = reward_mass(sum_rewards(costs)) if counts is None else counts
-        if method == "mild-ratio" or scale * experts < 1:
-            return theory_margins(mass, scale=scale * experts)
-        return theory_margins(mass, offset=scale - 1 / experts)
-    return torch.full((experts,), scale, dtype=costs.dtype)
+    if method not in ("mild", "mild-wins"):
+        return torch.full((experts,), scale, dtype=costs.dtype)
+    counts = winner_counts(costs) if method == "mild-wins" else reward_mass(sum_rewards(costs))
+    if scale * experts < 1:
+        return theory_margins(counts, scale=scale * experts)
+    return theory_margins(counts, offset=scale - 1 / experts)
 
 
 def train_together(
@@ -246,16 +234,17 @@ def train_together(
     settings: Settings,
     seed: int,
 ) -> list[Tensor]:
-    """Train one network for each trial, all in one batched model.
+    """Train a network for each trial, all of them in one batched model.
 
-    All start from the same weights and see the same batches. Their losses add up and Adam works on
-    each weight alone, so each network becomes what it would have become by itself.
+    All networks start from the same weights and see the same batches. The model minimizes the sum
+    of their losses, and Adam treats each weight separately, so each network ends as if it had been
+    trained alone.
 
     Args:
         vectors: Shape (n, d).
         costs: Shape (n, p).
         method: Name of the method.
-        trials: Scale and weight decay of each network, g of them; equal scales side by side.
+        trials: Scale and weight decay of each of g networks; equal scales must be adjacent.
         settings: How to train.
         seed: Seed of the weights and batches.
 
@@ -266,7 +255,8 @@ def train_together(
     torch.manual_seed(seed)
     first = nn.Linear(vectors.shape[1], settings.hidden)
     second = nn.Linear(settings.hidden, costs.shape[1])
-    # The dimension of the networks comes second in the first layer, first in the others.
+    # The dimension of the networks is the second one in the first layer, and the first one in the
+    # other weights.
     weights = [
         _repeated(first.weight.T, len(trials), dim=1),
         _repeated(first.bias, len(trials)),
@@ -284,7 +274,7 @@ def train_together(
     margins = {
         trial.scale: margins_for(method, costs, trial.scale).to(vectors.dtype) for trial in trials
     }
-    same = [
+    groups_of_equal_scale = [
         list(group) for _, group in itertools.groupby(range(len(trials)), lambda i: trials[i].scale)
     ]
     order = torch.Generator().manual_seed(seed + 1000 * _BATCHES)
@@ -292,14 +282,12 @@ def train_together(
         for rows in torch.randperm(len(vectors), generator=order).split(settings.batch):
             scores = scores_of(weights, vectors[rows])
             loss = torch.zeros(())
-            for group in same:
-                scale = trials[group[0]].scale
-                loss = loss + len(group) * _loss(
-                    method,
+            for group in groups_of_equal_scale:
+                # The mean over all rows of the group, times the number of its networks.
+                loss = loss + len(group) * deferral_loss(
                     scores[group].flatten(0, 1),
                     rewards[rows].repeat(len(group), 1),
-                    costs[rows].repeat(len(group), 1),
-                    margins[scale],
+                    margins[trials[group[0]].scale],
                 )
             optimizer.zero_grad()
             loss.backward()
@@ -321,24 +309,23 @@ def scores_of(weights: Sequence[Tensor], vectors: Tensor) -> Tensor:
 def run_cell(
     cell: StudyCell, settings: Settings, folders: Folders, stored: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Train the grid of one cell, and choose from it by the held-out rows.
+    """Train the grid of a cell, and choose from it on the held-out rows.
 
     Args:
         cell: The cell.
-        settings: How to train and what to try.
-        folders: Where data and cache lie.
-        stored: Outcome of the cell with a narrower grid. Each network is independent of the others
-            in its batch, so only the trials that it lacks are trained.
+        settings: The settings of training and tuning.
+        folders: Folders of data and cache.
+        stored: Outcome of the cell on a narrower grid; only the missing trials are trained.
 
     Returns:
-        Outcome as plain data: the figures of each trial, which one was chosen, and what it pays on
-        each test row.
+        Outcome as plain data: the figures of each trial, the index of the chosen one, and its cost
+        on each test row.
     """
     start = time.process_time()
     problem = problem_for(cell, folders)
     width = problem.vectors.shape[1] ** 0.5
     shuffled = np.random.default_rng([_HELD_OUT, cell.seed]).permutation(len(problem.costs))
-    held_out, taught = (
+    held_out, train = (
         torch.from_numpy(np.sort(rows))
         for rows in (shuffled[: settings.held_out], shuffled[settings.held_out :])
     )
@@ -348,27 +335,25 @@ def run_cell(
     old = {} if stored is None else {_trial_of(row): row for row in stored["trials"]}
     grid = trials_for(costs.shape[1], settings)
     trials = [trial for trial in grid if trial not in old]
-    weights = train_together(
-        vectors[taught], costs[taught], cell.method, trials, settings, cell.seed
-    )
+    weights = train_together(vectors[train], costs[train], cell.method, trials, settings, cell.seed)
     with torch.inference_mode():
         validation = _paid(scores_of(weights, vectors[held_out]), costs[held_out])
-        choices = scores_of(weights, torch.from_numpy(problem.test_vectors) * width)
-        test = _paid(choices, torch.from_numpy(problem.test_costs))
+        test_scores = scores_of(weights, torch.from_numpy(problem.test_vectors) * width)
+        test = _paid(test_scores, torch.from_numpy(problem.test_costs))
     new = {
         trial: {
             **asdict(trial),
-            "validation": float(validation[place].mean()),
-            "test": float(test[place].mean()),
-            "shares": _shares(choices[place]),
+            "validation": float(validation[index].mean()),
+            "test": float(test[index].mean()),
+            "shares": _shares(test_scores[index]),
         }
-        for place, trial in enumerate(trials)
+        for index, trial in enumerate(trials)
     }
     rows = [new.get(trial) or old[trial] for trial in grid]
-    chosen = min(range(len(grid)), key=lambda place: float(rows[place]["validation"]))
+    chosen = min(range(len(grid)), key=lambda index: float(rows[index]["validation"]))
 
     def paid_by(trial: Trial, name: str) -> list[float]:
-        """Return what a trial pays on each test row; of old trials two are stored."""
+        """Return the cost of a trial on each test row; stored outcomes have it for two trials."""
         if trial in new:
             return [round(float(value), 6) for value in test[trials.index(trial)]]
         assert stored is not None
@@ -399,7 +384,7 @@ def _trial_of(row: dict[str, Any]) -> Trial:
 
 
 def problem_for(cell: StudyCell, folders: Folders) -> Problem:
-    """Return the rows and costs of a cell, the same ones for all methods of a line and seed."""
+    """Return the arrays of a cell, which are the same for all methods of a line and seed."""
     line = cell.line
     return problem_of(
         ExperimentConfig(line.data, line.experts, line.costs, seed=cell.seed), folders
@@ -411,14 +396,8 @@ def _repeated(values: Tensor, times: int, dim: int = 0) -> Tensor:
     return copies.contiguous().requires_grad_()
 
 
-def _loss(method: str, scores: Tensor, rewards: Tensor, costs: Tensor, margins: Tensor) -> Tensor:
-    if method == "regression":
-        return (scores / margins + costs).square().sum(dim=1).mean()
-    return deferral_loss(scores, rewards, margins)
-
-
 def _paid(scores: Tensor, costs: Tensor) -> Tensor:
-    """Return what each network pays on each row, shape (g, n)."""
+    """Return the cost of each network's choice on each row, shape (g, n)."""
     equal = torch.ones(costs.shape[1])
     return torch.stack(
         [chosen_costs(costs, choose(each, equal, decision="argmax")) for each in scores]
@@ -438,7 +417,7 @@ def _optimal_shares(costs: NDArray[np.float64]) -> list[float]:
 def run_study(
     cells: Sequence[StudyCell], store: Path, settings: Settings, minutes: float, folders: Folders
 ) -> Iterator[tuple[StudyCell, dict[str, Any]]]:
-    """Run the cells that have no file with the whole grid yet, until the time is up."""
+    """Run the cells that lack a file with the whole grid, until the time is up."""
     end = time.monotonic() + 60 * minutes
     for cell in pending_cells(cells, store, settings):
         if time.monotonic() > end:
@@ -452,7 +431,7 @@ def pending_cells(cells: Sequence[StudyCell], store: Path, settings: Settings) -
     """Return the cells whose file is missing or has a narrower grid, in the order to run them.
 
     In each block, lines and seeds without any result come first, then those on which a method chose
-    the edge of its grid, then the others. The order does not depend on who is better.
+    the edge of its grid, then the others. The order does not depend on which method is better.
     """
     outcomes = {cell: _stored(store, cell) for cell in cells}
     edges: dict[tuple[str, str, int], bool] = {}
@@ -478,14 +457,14 @@ def pending_cells(cells: Sequence[StudyCell], store: Path, settings: Settings) -
 def _block_of(cell: StudyCell) -> int:
     data = cell.line.data.name
     return next(
-        place
-        for place, (tables, name, methods) in enumerate(_BLOCKS)
+        index
+        for index, (tables, name, methods) in enumerate(_BLOCKS)
         if cell.table in tables and name == data and cell.method in methods
     )
 
 
 def edges_of(outcome: dict[str, Any]) -> tuple[str, ...]:
-    """Return which edges of its grid the chosen trial of a cell lies at."""
+    """Return the edges of the grid that the chosen trial of a cell lies at."""
     trials = [_trial_of(row) for row in outcome["trials"]]
     chosen = trials[outcome["chosen"]]
     scales = [trial.scale for trial in trials]
@@ -508,7 +487,7 @@ def _stored(store: Path, cell: StudyCell) -> dict[str, Any] | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears as a whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent, suffix=".partial")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -517,7 +496,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def print_plan(cells: Sequence[StudyCell], store: Path, settings: Settings, minutes: float) -> None:
-    """Print how much is to do, and how long it takes by the cells that are done."""
+    """Print the number of cells to run, and an estimate of their time from stored cells."""
     missing = len(pending_cells(cells, store, settings))
     trials = len(trials_for(2, settings))
     print(f"{len(cells)} cells of {trials} networks; {missing} to do in {minutes:g} minutes")
@@ -529,7 +508,7 @@ def print_plan(cells: Sequence[StudyCell], store: Path, settings: Settings, minu
 
 
 def main() -> None:
-    """Run the study, or a small one with ``--quick``."""
+    """Run the study."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--store", type=Path, default=Path("reproduction/network"))
     parser.add_argument("--minutes", type=float, default=480.0)
@@ -538,10 +517,10 @@ def main() -> None:
     parser.add_argument("--plan", action="store_true", help="print the plan and stop")
     parser.add_argument("--quick", action="store_true", help="one line, one seed, small networks")
     parser.add_argument(
-        "--collect", type=Path, help="write what the store holds to this file, and stop"
+        "--collect", type=Path, help="write the cells of the store to this file, and stop"
     )
     parser.add_argument(
-        "--restore", type=Path, help="begin with the cells of this file that the store lacks"
+        "--restore", type=Path, help="start from the cells of this file that the store lacks"
     )
     options = parser.parse_args()
     if options.collect:

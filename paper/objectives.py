@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from mildroute.routers.training_rows import Matrix
 if TYPE_CHECKING:
     from mildroute.deep.trainer import DeferralTrainer
 
-
 __all__ = [
     "NETWORK_METHODS",
     "NetworkMethod",
@@ -27,7 +26,6 @@ __all__ = [
     "method_of_network",
     "target_for",
 ]
-
 
 # Margin of the rarest winner in units of the scores, as in
 # :class:`mildroute.routers.surrogate.LDAMRouter`.
@@ -39,12 +37,11 @@ class TrainingObjective:
     """The objective of one training; methods with the same objective share the network.
 
     Args:
-        reward: ``"complement"``, ``"sum"`` or ``"gap"``; or a loss on the winner of each row alone:
-            ``"winner"``, ``"rare winner"``, ``"ldam"``.
+        reward: ``"complement"`` or ``"sum"``; or a loss on the winner of each row alone:
+            ``"winner"``, ``"rare winner"`` or ``"ldam"``.
         margins: ``"equal"``, 1 for each; ``"theory"``, the paper's, which sum to 1; or
             ``"winner_counts"``, the same from how often each expert wins.
-        offset: Added to margins that are not equal.
-        scale: Factor of equal margins.
+        offset: Number added to margins that are not equal.
 
     Example:
         >>> TrainingObjective("sum", "theory").offset
@@ -54,7 +51,6 @@ class TrainingObjective:
     reward: str
     margins: str = "equal"
     offset: float = 0.0
-    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,98 +58,63 @@ class NetworkMethod:
     """A method: its description, its objective and its decision.
 
     Args:
-        what: Description.
-        aim: Objective of its network.
+        description: Description in words.
+        objective: Objective of its network.
         decision: ``"argmax"``, the largest score, or ``"consistent"``, the largest posterior.
-        tuned: Whether the offset of the margins is chosen by held-out rows.
-        selected: Whether reward and scale of the margins are chosen as
-            :class:`mildroute.deep.DeepRouter` does by default.
-        calibrated: Whether a temperature is fitted on held-out rows before scores are decoded.
+        tuned: Whether held-out rows choose the offset of the margins.
 
     Example:
-        >>> [aim.offset for aim in NETWORK_METHODS["mild-tuned"].aims((0.0, 5.0))]
+        >>> method = NETWORK_METHODS["mild-mass-tuned"]
+        >>> [objective.offset for objective in method.objectives((0.0, 5.0))]
         [0.0, 5.0]
     """
 
-    what: str
-    aim: TrainingObjective
-    decision: str = "argmax"
+    description: str
+    objective: TrainingObjective
+    decision: Literal["argmax", "consistent"] = "argmax"
     tuned: bool = False
-    calibrated: bool = False
-    selected: bool = False
 
-    def aims(self, offsets: Sequence[float]) -> list[TrainingObjective]:
-        """Return the objectives to train networks for; the best network is taken."""
-        return (
-            [replace(self.aim, offset=offset) for offset in offsets] if self.tuned else [self.aim]
-        )
+    def objectives(self, offsets: Sequence[float]) -> list[TrainingObjective]:
+        """Return the objectives to train networks for; the best network is used."""
+        if not self.tuned:
+            return [self.objective]
+        return [replace(self.objective, offset=offset) for offset in offsets]
 
 
-# As for linear routers, the first methods count wins for the paper's m_k.
-_PRINTED = TrainingObjective("sum", "winner_counts")
+_FROM_P = TrainingObjective("sum", "theory")
+_FROM_WINS = TrainingObjective("sum", "winner_counts")
 
-
-_MASS = TrainingObjective("sum", "theory")
-
-
-# The methods by name, as in :data:`paper.problems.METHODS`, for networks.
+# The methods of networks, under the names of :data:`paper.routers.METHODS`.
 NETWORK_METHODS: dict[str, NetworkMethod] = {
     "tdef": NetworkMethod("complement reward, equal margins", TrainingObjective("complement")),
-    "mild": NetworkMethod("sum reward, theory margins of winner counts, largest score", _PRINTED),
-    "mild-decoded": NetworkMethod("the same network, largest posterior", _PRINTED, "consistent"),
+    "mild-mass": NetworkMethod("sum reward, theory margins, largest score", _FROM_P),
+    "mild-mass-tuned": NetworkMethod(
+        "the same margins plus a whole number chosen on held-out rows", _FROM_P, tuned=True
+    ),
+    "mild": NetworkMethod("sum reward, theory margins of winner counts, largest score", _FROM_WINS),
+    "mild-decoded": NetworkMethod("the same network, largest posterior", _FROM_WINS, "consistent"),
     "mild-tuned": NetworkMethod(
-        "the same margins plus an integer chosen by held-out rows", _PRINTED, tuned=True
+        "the same margins plus a whole number chosen on held-out rows", _FROM_WINS, tuned=True
     ),
     "mild-uniform": NetworkMethod(
         "sum reward, equal margins, largest score", TrainingObjective("sum")
-    ),
-    "mild-consistent": NetworkMethod(
-        "the same network, largest posterior at a temperature that is fitted on held-out rows",
-        _PRINTED,
-        "consistent",
-        calibrated=True,
-    ),
-    "mild-consistent-tuned": NetworkMethod(
-        "the same with margins plus an integer chosen by held-out rows",
-        _PRINTED,
-        "consistent",
-        tuned=True,
-        calibrated=True,
-    ),
-    "mildroute": NetworkMethod(
-        "chosen as DeepRouter does by default: gap or complement reward with margins of 1, or sum"
-        " reward with margins of 5, whichever pays least on held-out rows; largest posterior",
-        TrainingObjective("gap"),
-        "consistent",
-        selected=True,
     ),
     "ce": NetworkMethod("cross-entropy on the winner", TrainingObjective("winner")),
     "weighted-ce": NetworkMethod(
         "cross-entropy, rare winners weigh more", TrainingObjective("rare winner")
     ),
     "ldam": NetworkMethod("rare winners must win by more", TrainingObjective("ldam")),
-    "mild-mass": NetworkMethod("sum reward, theory margins of the paper's m_k", _MASS),
-    "mild-mass-decoded": NetworkMethod("the same network, largest posterior", _MASS, "consistent"),
-    "mild-mass-tuned": NetworkMethod(
-        "the same margins plus an integer chosen by held-out rows", _MASS, tuned=True
-    ),
-    "mild-mass-consistent": NetworkMethod(
-        "the same network, largest posterior at a temperature that is fitted on held-out rows",
-        _MASS,
-        "consistent",
-        calibrated=True,
-    ),
 }
 
 
 @dataclass(frozen=True)
 class TrainingTarget:
-    """An objective in the terms of a trainer.
+    """An objective as the trainer takes it.
 
     Args:
         costs: Costs for the loss, shape (n, p).
         deferral: Margins and reward.
-        trainer: A trainer with its own loss; `None` means the deferral loss.
+        trainer: Trainer with a loss of its own; `None` uses the deferral loss.
 
     Example:
         >>> target_for(TrainingObjective("winner"), np.array([[0.0, 0.4]])).costs
@@ -171,11 +132,8 @@ def method_of_network(name: str) -> NetworkMethod:
     Args:
         name: Name of the method.
 
-    Returns:
-        The method.
-
     Example:
-        >>> method_of_network("mildroute-raw")
+        >>> method_of_network("mildroute")
         Traceback (most recent call last):
         mildroute.exceptions.ArgumentError: a method of a network must be one of tdef, mild, ...
     """
@@ -186,18 +144,15 @@ def method_of_network(name: str) -> NetworkMethod:
     return NETWORK_METHODS[name]
 
 
-def target_for(aim: TrainingObjective, costs: Matrix) -> TrainingTarget:
+def target_for(objective: TrainingObjective, costs: Matrix) -> TrainingTarget:
     """Return the costs, margins and reward that train a network for an objective.
 
     Cross-entropy on the winner is the deferral loss of costs that are 0 for the winner and 1 for
     the others; ties are split equally.
 
     Args:
-        aim: The objective.
+        objective: The objective.
         costs: Costs of the training rows, shape (n, p).
-
-    Returns:
-        Costs, margins and reward.
 
     Example:
         >>> costs = 1 - np.repeat(np.eye(2), [8, 1], axis=0)
@@ -206,27 +161,26 @@ def target_for(aim: TrainingObjective, costs: Matrix) -> TrainingTarget:
     """
     winners = winner_targets(-costs)
     wins = winners.sum(axis=0)
-    if aim.reward == "ldam":
+    if objective.reward == "ldam":
         return TrainingTarget(costs, config_for(costs), _ldam_trainer(wins))
-    if aim.reward in ("winner", "rare winner"):
-        weights = (
-            smoothed_win_counts(wins).min() / smoothed_win_counts(wins)
-            if aim.reward == "rare winner"
-            else np.ones_like(wins)
-        )
-        seen = 1 - winners * weights
-        return TrainingTarget(seen, config_for(seen, reward="complement"))
-    if aim.margins == "equal":
-        margins = np.full_like(wins, aim.scale)
-    else:
-        shares = config_for(costs, margins=aim.margins, reward=aim.reward).margins
-        margins = np.asarray(shares) + aim.offset
-    return TrainingTarget(costs, config_for(costs, margins=margins, reward=aim.reward))
+    if objective.reward in ("winner", "rare winner"):
+        weights = np.ones_like(wins)
+        if objective.reward == "rare winner":
+            counts = smoothed_win_counts(wins)
+            weights = counts.min() / counts
+        winner_costs = 1 - winners * weights
+        return TrainingTarget(winner_costs, config_for(winner_costs, reward="complement"))
+    if objective.margins == "equal":
+        return TrainingTarget(costs, config_for(costs, reward=objective.reward))
+    theory = config_for(costs, margins=objective.margins, reward=objective.reward).margins
+    margins = np.asarray(theory) + objective.offset
+    return TrainingTarget(costs, config_for(costs, margins=margins, reward=objective.reward))
 
 
 def _ldam_trainer(wins: NDArray[np.float64]) -> type[DeferralTrainer]:
     torch = load_torch()
-    from mildroute.deep.trainer import COSTS, DeferralTrainer
+    from mildroute.deep.trainer import DeferralTrainer
+    from mildroute.deep.training_data import COSTS
     from mildroute.losses.functional import ldam_loss
 
     counts = torch.from_numpy(wins)

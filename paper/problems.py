@@ -1,4 +1,4 @@
-"""From a cell to arrays: training rows, test rows, and the costs of each expert on them."""
+"""The arrays of an experiment: training rows, test rows, and the cost of each expert on them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
 ]
 
 
-# Folds of a table of answers; seeds 0 to 4 test on one fold each, so that five seeds together test
-# on every row once.
+# Number of folds of a table of answers. Each of the seeds 0 to 4 tests on one fold, so five seeds
+# together test on every row once.
 FOLDS = 5
-# What a draw is for; see :mod:`paper.data`.
+# Seeds of the random draws, different for each purpose.
 _ROWS, _NOISE, _TEST = 3, 4, 5
 
 
@@ -33,12 +33,12 @@ class Problem:
     """The training and test rows of a router.
 
     Args:
-        vectors: Shape (n, d), float32; d is 0 where the data is raw.
-        costs: As the router sees them, shape (n, p).
+        vectors: Training vectors, shape (n, d), float32; d is 0 for raw inputs.
+        costs: Training costs, with noise if there is any, shape (n, p).
         test_vectors: Shape (m, d).
-        test_costs: Without noise, shape (m, p).
-        rows: Rows of the data set behind the n rows, for routers that read raw inputs.
-        test_rows: The same for the m rows.
+        test_costs: Costs without noise, shape (m, p).
+        rows: Indices of the n training rows in the data set, for networks that read raw inputs.
+        test_rows: Indices of the m test rows in the data set.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -58,14 +58,11 @@ class Problem:
 def problem_of(cell: ExperimentConfig, folders: Folders) -> Problem:
     """Return the arrays of a cell.
 
-    The method plays no part, so all methods of a seed meet the same rows, experts and noise.
+    They do not depend on the method, so all methods of a seed get the same rows, experts and noise.
 
     Args:
         cell: The experiment.
-        folders: Where data and cache lie.
-
-    Returns:
-        The arrays.
+        folders: Folders of data and cache.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -73,19 +70,17 @@ def problem_of(cell: ExperimentConfig, folders: Folders) -> Problem:
         >>> problem_of(cell, Folders("", "")).vectors.shape
         (400, 12)
     """
-    return (
-        _from_answers(cell, folders)
-        if cell.experts.kind == "table"
-        else _from_labels(cell, folders)
-    )
+    if cell.experts.kind == "table":
+        return _from_answers(cell, folders)
+    return _from_labels(cell, folders)
 
 
 def noisy(costs: Matrix, noise: float, seed: int) -> Matrix:
-    """Add Gaussian noise of a share of the largest cost to costs; none falls below 0.
+    """Add Gaussian noise to costs, in units of the largest one. Costs below 0 become 0.
 
     Args:
         costs: Shape (n, p).
-        noise: The share.
+        noise: Standard deviation as a share of the largest cost.
         seed: Seed of the draw.
 
     Returns:
@@ -110,10 +105,10 @@ def _from_labels(cell: ExperimentConfig, folders: Folders) -> Problem:
     test = np.sort(test[: data.test] if data.test else test)
     if cell.experts.kind == "real":
         half = len(train) // 2
-        # Experts read frozen vectors, whatever the router reads.
-        seen = labeled_of(replace(data, features="frozen"), folders)
+        # Experts read frozen vectors even if the router reads raw inputs.
+        frozen = labeled_of(replace(data, features="frozen"), folders)
         predictions = real_predictions(
-            seen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders
+            frozen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders
         )
         train = train[half:]
     else:

@@ -1,13 +1,21 @@
-"""The table of all lines: the paper's figures beside ours, and a verdict on each of its claims."""
+"""The report of all results: the claims of the paper, and every line beside the paper's figures.
+
+Run: python -m paper.report [--check] [--store FOLDER --report FILE]
+Writes ``paper/results/README.md`` and the table of claims in ``docs/theory/paper.md`` from the
+stored results. ``--check`` writes nothing and exits with 1 if either would change. With
+``--store``, writes a report of other results.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from mildroute.exceptions import ArgumentError
 from paper.claims import (
     SEEDS,
     claims_of,
@@ -17,7 +25,7 @@ from paper.claims import (
     network_file,
     published_gap,
     read_store,
-    table_of,
+    tables_of,
 )
 from paper.network_results import NetworkResult, network_gap, read_results, widest
 from paper.network_study import METHODS as NETWORK_METHODS
@@ -25,9 +33,23 @@ from paper.results import Result, Store
 from paper.summaries import LineFigures, figures_of, results_of
 from paper.tables import TABLES
 
-__all__ = ["READINGS", "chosen_kinds", "lines_table", "network_table", "write_table"]
+__all__ = [
+    "READINGS",
+    "chosen_kinds",
+    "lines_table",
+    "network_table",
+    "page_with_claims",
+    "report_of",
+]
 
-# What linear routers are, as columns name them; "counts" are the m_k of the margins.
+_FOLDER = Path(__file__).parent
+_STORE = _FOLDER / "results" / "linear"
+_PAGE = _FOLDER.parent / "docs" / "theory" / "paper.md"
+_BEGIN = "<!-- written by python -m paper.report -->"
+_END = "<!-- end -->"
+
+
+# Columns of linear routers.
 READINGS = {
     "mild": "sum reward, winner counts, argmax, untuned",
     "mild-decoded": "sum reward, winner counts, decoded, untuned",
@@ -39,9 +61,8 @@ READINGS = {
 _INTRODUCTION = """\
 # The paper, line by line
 
-Written by `python -m paper --store paper/results/linear --ledger paper/results/README.md` from
-the Parquet files beside it; do not edit. What the figures mean is on the page
-[The paper](../../docs/theory/paper.md).
+Written by `python -m paper.report` from the Parquet files in this folder; do not edit. The page
+[The paper](../../docs/theory/paper.md) explains the figures.
 
 Linear routers: frozen EfficientNet-lite0 vectors of images (112 x 112 pixels, 256 main
 directions), MiniLM vectors of texts; penalties by cross-validation; five seeds (tables of answers:
@@ -51,42 +72,50 @@ cross-validation. "-": not run. Real experts are logistic regressions on half of
 rows."""
 
 
-def write_table(store: Store, path: Path, *, seeds: int = SEEDS) -> int:
-    """Write the table of a store; the same store gives the same bytes.
+def report_of(store: Store, seeds: int = SEEDS) -> str:
+    """Return the report of a store as Markdown.
 
     Args:
-        store: The results of linear routers; ``networks.parquet`` beside the folder holds
-            those of the network study.
-        path: The Markdown file.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        How many results of linear routers it rests on.
+        store: The results of linear routers. Those of the network study are in the file
+            ``networks.parquet`` beside the store's folder.
+        seeds: Number of seeds.
     """
     results = read_store(store, seeds)
     networks = read_results(network_file(store))
     parts = [
         _INTRODUCTION,
         "## Claims",
-        table_of(claims_of(results, networks, seeds)),
+        tables_of(claims_of(results, networks, seeds)),
         coverage_of(networks),
         "## Small networks",
         network_table(networks),
         "## Linear routers",
-        *(
-            part
-            for name, table in TABLES.items()
-            if not table.frozen
-            for part in (f"### {name}: {table.title}", lines_table(name, results, seeds))
-        ),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", newline="\n")
-    return len(results)
+    for name, table in TABLES.items():
+        parts += [f"### {name}: {table.title}", lines_table(name, results, seeds)]
+    return "\n\n".join(parts) + "\n"
+
+
+def page_with_claims(text: str, store: Store) -> str:
+    """Return a page with the claims of a store between its two marks.
+
+    Example:
+        >>> page = page_with_claims(f"before {_BEGIN} old {_END} after", Store("no-such-folder"))
+        >>> page.split()[-3:], "old" in page
+        (['end', '-->', 'after'], False)
+    """
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ArgumentError(f"the page must have the marks {_BEGIN} and {_END}.")
+    networks = read_results(network_file(store))
+    claims = claims_of(read_store(store), networks)
+    body = f"{tables_of(claims)}\n\n{coverage_of(networks)}"
+    return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
 
 
 def lines_table(table: str, results: Mapping[str, Result], seeds: int = SEEDS) -> str:
-    """Write losses and differences of the lines of a table, and what our default chose on each."""
+    """Return losses and differences of the lines of a table, and what our default chose on each."""
     figures = figures_of(TABLES[table], results, seeds)
     if not figures:
         return f"Not run: `python -m paper --table {table}`."
@@ -103,7 +132,7 @@ def lines_table(table: str, results: Mapping[str, Result], seeds: int = SEEDS) -
             each.line.row + ("" if each.line.in_paper else " (not in the paper)"),
             _printed_gap(each),
             f"{each.best_single:.4f}",
-            f"{each.spreads['tdef'].mean:.4f}",
+            f"{each.losses['tdef']:.4f}",
             *(gap_words(each.gaps.get(name)) for name in READINGS),
             chosen_kinds(results_of(each.line, "mildroute", results, seeds).values()),
         ]
@@ -113,7 +142,7 @@ def lines_table(table: str, results: Mapping[str, Result], seeds: int = SEEDS) -
 
 
 def chosen_kinds(results: Iterable[Result]) -> str:
-    """Return what the default router chose, with the number of seeds.
+    """Return the kinds of routers that our default chose, with the number of seeds of each.
 
     Example:
         >>> chosen_kinds([])
@@ -124,7 +153,7 @@ def chosen_kinds(results: Iterable[Result]) -> str:
 
 
 def network_table(networks: Sequence[NetworkResult]) -> str:
-    """Write losses of tuned networks and their differences to TDEF, tuned and as published."""
+    """Return losses of tuned networks and their differences to TDEF, tuned and as published."""
     if not networks:
         return "Not run: `python -m paper.network_study`."
     others = [name for name in NETWORK_METHODS if name != "tdef"]
@@ -175,8 +204,8 @@ def _edge_words(networks: Sequence[NetworkResult]) -> str:
         cells = [each for each in widest(list(networks)) if each.cell.method == name]
         if cells:
             edges = Counter(edge for each in cells for edge in each.edges)
-            told = ", ".join(f"{edge} {count}" for edge, count in sorted(edges.items()))
-            words.append(f"{name} ({told or 'never'}; of {len(cells)})")
+            counts = ", ".join(f"{edge} {count}" for edge, count in sorted(edges.items()))
+            words.append(f"{name} ({counts or 'never'}; of {len(cells)})")
     return "; ".join(words)
 
 
@@ -189,7 +218,35 @@ def _kind(note: str) -> str:
 
 
 def _printed_gap(figures: LineFigures) -> str:
-    mild, tdef = (
-        figures.printed[name].loss if name in figures.printed else None for name in ("MILD", "TDEF")
-    )
+    mild = figures.printed_loss("MILD")
+    tdef = figures.printed_loss("TDEF")
     return "-" if mild is None or tdef is None else f"{mild - tdef:+.4f}"
+
+
+def main() -> None:
+    """Write the report and the claims on the page, or check that they are up to date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a file would change")
+    parser.add_argument("--store", type=Path, help="other results of linear routers")
+    parser.add_argument("--report", type=Path, help="file to write the report to, with --store")
+    options = parser.parse_args()
+    if (options.store is None) != (options.report is None):
+        parser.error("--store and --report go together")
+    store = Store(options.store or _STORE)
+    files = {options.report or _FOLDER / "results" / "README.md": report_of(store)}
+    if options.store is None:
+        files[_PAGE] = page_with_claims(_PAGE.read_text(encoding="utf-8"), store)
+    changed = [
+        path
+        for path, text in files.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in changed:
+        if not options.check:
+            path.write_text(files[path], encoding="utf-8", newline="\n")
+        print(f"{path}: {'out of date' if options.check else 'written'}")
+    raise SystemExit(int(options.check and bool(changed)))
+
+
+if __name__ == "__main__":
+    main()

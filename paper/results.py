@@ -1,7 +1,4 @@
-"""Results of experiments, and a folder of Parquet files that only grows.
-
-Reruns resume from it, and several writers need no lock.
-"""
+"""Results of experiments, and a folder of Parquet files to store them in."""
 
 from __future__ import annotations
 
@@ -28,28 +25,29 @@ __all__ = ["Result", "Store"]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Outcome of one cell.
+    """The result of a cell.
 
-    Equality looks at the outcome alone, to the bit, and not at time, place and versions.
+    Two results are equal if their figures are, to the bit; time and versions do not count.
 
     Args:
         cell: The experiment.
         loss: Mean cost of the chosen expert on test rows.
         best_single: Mean cost of the expert that is cheapest on the training rows.
         oracle: Mean cost of the best expert of each row.
-        shares: How often each expert is chosen, shape (p,).
-        optimal: How often each expert is the best one, the first of equals, shape (p,).
+        shares: Share of the rows on which each expert is chosen, shape (p,).
+        optimal: Share of the rows on which each expert is the best one, the first in a tie, shape
+            (p,).
         paid: Cost of the chosen expert on each test row, shape (n,).
-        note: The choice of cross-validation, in words.
+        note: What cross-validation chose, in words.
         seconds: Processor time of fit and prediction.
-        finished: Time of the end, in ISO format.
+        finished: When the cell was finished, in ISO format.
         versions: Versions of the packages that computed it.
 
     Example:
         >>> from paper.config import Data, Experts
         >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
-        >>> found = (cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))
-        >>> slow, fast = Result(*found, seconds=9), Result(*found, seconds=1)
+        >>> figures = (cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))
+        >>> slow, fast = Result(*figures, seconds=9), Result(*figures, seconds=1)
         >>> slow == fast
         True
     """
@@ -67,11 +65,11 @@ class Result:
     versions: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the same cell gave the same outcome, to the bit."""
+        """Return whether cell, figures and note are the same."""
         return isinstance(other, Result) and self._outcome() == other._outcome()
 
     def __hash__(self) -> int:
-        """Hash the cell: equal results have equal cells."""
+        """Return the hash of the cell."""
         return hash(self.cell)
 
     def _outcome(self) -> tuple[Any, ...]:
@@ -108,12 +106,11 @@ _COMMAND = "python -m paper --all"
 class Store:
     """A folder of results.
 
-    Each batch is one file that appears by renaming, as a whole or not at all, and is never changed;
-    what the store holds is the union of its files. Where two writers computed the same cell, the
-    one in the file that comes first by name counts.
+    Each batch of results is one file, which is written atomically and never changed, so several
+    writers need no lock. If two files have a result of the same cell, the first by name counts.
 
     Args:
-        folder: Where the files lie; made at the first write.
+        folder: The folder, created at the first write.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -129,14 +126,14 @@ class Store:
         self.folder = Path(folder)
 
     def append(self, results: Sequence[Result]) -> None:
-        """Write results as one file, with its origin; an empty sequence writes nothing."""
+        """Write results as one file; an empty sequence writes nothing."""
         if not results:
             return
         table = pa.Table.from_pylist([_row_of(result) for result in results], schema=_COLUMNS)
         self._write(table.replace_schema_metadata(_origin()))
 
     def merge(self) -> None:
-        """Merge all files into one; nothing else may use the store meanwhile."""
+        """Merge all files into one. Nothing else may use the store at the same time."""
         files = self._files()
         tables = [pq.read_table(path) for path in files]
         origins = [table.schema.metadata or {} for table in tables]
@@ -150,8 +147,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=self.folder, suffix=".partial")
         os.close(handle)
-        # The costs of a cell take a handful of values, so a dictionary makes a row of thousands as
-        # small as its choices.
+        # The costs of a cell have only a few distinct values, so a dictionary saves most space.
         pq.write_table(table, partial, compression="zstd", use_dictionary=True)
         Path(partial).chmod(0o644)
         name = hashlib.sha256(Path(partial).read_bytes()).hexdigest()[:32]
@@ -166,20 +162,20 @@ class Store:
         }
 
     def read(self, keys: Iterable[str] | None = None) -> dict[str, Result]:
-        """Read results by key, all or those with the given keys, in order of the keys."""
+        """Return results by key, sorted: those with the given keys, or all if `None`."""
         wanted = None if keys is None else set(keys)
-        found: dict[str, Result] = {}
+        results: dict[str, Result] = {}
         for path in self._files():
             table = pq.read_table(path)
-            # Thousands of numbers a row: as arrays, not as objects.
+            # Rows hold thousands of numbers, so read them as arrays and not as objects.
             paid = table["paid"].combine_chunks()
-            for place, row in enumerate(table.drop_columns("paid").to_pylist()):
+            for index, row in enumerate(table.drop_columns("paid").to_pylist()):
                 key = row.pop("key")
-                if key not in found and (wanted is None or key in wanted):
-                    found[key] = _result_of(
-                        row, np.array(paid[place].values.to_numpy(), dtype=np.float64)
+                if key not in results and (wanted is None or key in wanted):
+                    results[key] = _result_of(
+                        row, np.array(paid[index].values.to_numpy(), dtype=np.float64)
                     )
-        return {key: found[key] for key in sorted(found)}
+        return {key: results[key] for key in sorted(results)}
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.parquet"))
@@ -187,7 +183,7 @@ class Store:
 
 @cache
 def _origin() -> dict[str, str]:
-    """Return command, date and commit of what this process finds."""
+    """Return command, date and commit of this process."""
     return {
         "command": _COMMAND,
         "date": datetime.now(UTC).date().isoformat(),

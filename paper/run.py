@@ -1,4 +1,4 @@
-"""Run cells: one function for one cell, and one for many, in this process or in several."""
+"""Run cells, in this process or in several."""
 
 from __future__ import annotations
 
@@ -38,39 +38,36 @@ __all__ = [
 ]
 
 
-# Called with the number of cells done, their total, and a word on the last one.
+# Called with the number of cells done, their total, and the name of the last one.
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-_TELLING = ("mildroute", "numpy", "scikit-learn", "scipy")
-_TELLING_OF_NETWORKS = ("torch", "transformers")
+# Packages whose versions are stored with a result.
+_PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy")
+_PACKAGES_OF_NETWORKS = ("torch", "transformers")
 
 
 def run_cell(cell: ExperimentConfig, folders: Folders | None = None) -> Result:
-    """Run one experiment: prepare, fit, choose and count.
+    """Run an experiment.
 
-    Uses one thread, so that the result is the same to the bit whatever else runs, here or on
-    another core.
+    It runs in one thread, so that the result is the same to the bit on any number of cores.
 
     Args:
         cell: The experiment.
-        folders: Folders of data and cache; those of the environment by default.
-
-    Returns:
-        The result.
+        folders: Folders of data and cache; defaults to those of the environment.
 
     Example:
         >>> from paper.config import Data, Experts
         >>> cell = ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3)))
-        >>> found = run_cell(cell, Folders("", ""))
-        >>> found.oracle <= found.loss <= 1, len(found.paid)
+        >>> result = run_cell(cell, Folders("", ""))
+        >>> result.oracle <= result.loss <= 1, len(result.paid)
         (True, 200)
     """
-    known = folders or Folders.from_environment()
+    folders = folders or Folders.from_environment()
     with _one_thread(with_torch=cell.method.name == "ldam" or bool(cell.method.network)):
-        problem = problem_of(cell, known)
+        problem = problem_of(cell, folders)
         start = time.process_time()
         choice, note = (
-            choose_by_network(cell, problem, known)
+            choose_by_network(cell, problem, folders)
             if cell.method.network
             else _choose(cell, problem)
         )
@@ -84,16 +81,16 @@ def run_cells(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> int:
-    """Run the cells that the store does not hold yet, and write each result at once.
+    """Run the cells that the store lacks, and write each result immediately.
 
-    Cells that need no vectors of images come first, then one image set after another, and the
-    networks that read pixels or text last.
+    Cells that need no vectors of images run first, then one image set after another, and networks
+    that read pixels or text last.
 
     Args:
         cells: The experiments; those with equal keys run once.
-        store: The store that results are read from and written to.
-        workers: Processes; 1 runs in this process.
-        progress: Called after each cell.
+        store: The store of the results.
+        workers: Number of processes; 1 means this process.
+        progress: Called after each cell; `None` for no calls.
 
     Returns:
         Number of cells that were run.
@@ -108,21 +105,22 @@ def run_cells(
     """
     if workers < 1:
         raise ArgumentError(f"workers must be at least 1, got {workers}.")
-    todo, tell = missing_cells(cells, store), progress or (lambda _done, _total, _word: None)
-    if not todo:
+    progress = progress or (lambda _done, _total, _name: None)
+    missing = missing_cells(cells, store)
+    if not missing:
         return 0
     folders = Folders.from_environment()
-    tell(0, len(todo), "")
+    progress(0, len(missing), "")
     done = 0
-    for image_set, group in groupby(sorted(todo, key=_stage), key=_image_set):
+    for image_set, group in groupby(sorted(missing, key=_stage), key=_image_set):
         cells = list(group)
-        _prepare(image_set, folders, tell)
+        _prepare(image_set, folders, progress)
         results = _here(cells, folders) if workers == 1 else _in_processes(cells, folders, workers)
         for result in results:
             store.append([result])
             done += 1
-            tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
-    return len(todo)
+            progress(done, len(missing), f"{result.cell.data.name} {result.cell.method.name}")
+    return len(missing)
 
 
 def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[ExperimentConfig]:
@@ -130,10 +128,7 @@ def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[Exper
 
     Args:
         cells: The experiments.
-        store: The store that results are read from.
-
-    Returns:
-        Those to run.
+        store: The store of the results.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -141,8 +136,8 @@ def missing_cells(cells: Sequence[ExperimentConfig], store: Store) -> list[Exper
         >>> len(missing_cells([cell, cell], Store("no-such-folder")))
         1
     """
-    known = store.keys()
-    return [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in known]
+    stored = store.keys()
+    return [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in stored]
 
 
 def expected_seconds(
@@ -152,10 +147,10 @@ def expected_seconds(
 
     Args:
         cells: The experiments.
-        results: Results, of the same data set if possible.
+        results: Results to estimate from, preferably of the same data set.
 
     Returns:
-        Seconds of the cells with a comparable result, and the number of cells without any.
+        Seconds of the cells with a comparable result, and the number of the other cells.
 
     Example:
         >>> from paper.config import Data, Experts
@@ -171,9 +166,9 @@ def expected_seconds(
         same_method.setdefault(method, []).append(result.seconds)
     total, unknown = 0.0, 0
     for cell in cells:
-        known = same_data.get((cell.data.name, cell.method)) or same_method.get(cell.method)
-        if known:
-            total += float(np.mean(known))
+        seconds = same_data.get((cell.data.name, cell.method)) or same_method.get(cell.method)
+        if seconds:
+            total += float(np.mean(seconds))
         else:
             unknown += 1
     return total, unknown
@@ -224,16 +219,16 @@ def _result(
         note=note,
         seconds=seconds,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(_TELLING + (_TELLING_OF_NETWORKS if cell.method.network else ())),
+        versions=_versions(_PACKAGES + (_PACKAGES_OF_NETWORKS if cell.method.network else ())),
     )
 
 
 def _versions(packages: Sequence[str]) -> str:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in packages:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return json.dumps(found, sort_keys=True)
+            versions[name] = version(name)
+    return json.dumps(versions, sort_keys=True)
 
 
 def _stage(cell: ExperimentConfig) -> tuple[bool, str]:
@@ -246,15 +241,15 @@ def _image_set(cell: ExperimentConfig) -> str:
     return cell.data.name if needs_vectors and cell.data.name in IMAGE_SETS else ""
 
 
-def _prepare(image_set: str, folders: Folders, tell: Progress) -> None:
-    """Compute the vectors of an image set once, before several workers would each do so."""
+def _prepare(image_set: str, folders: Folders, progress: Progress) -> None:
+    """Compute the vectors of an image set once, before several workers would each compute them."""
     if image_set:
         with _one_thread(with_torch=True):
-            labeled_of(Data(image_set), folders, partial(_tell_vectors, tell, image_set))
+            labeled_of(Data(image_set), folders, partial(_report_vectors, progress, image_set))
 
 
-def _tell_vectors(tell: Progress, name: str, done: int, total: int) -> None:
-    tell(done, total, f"vectors of {name}")
+def _report_vectors(progress: Progress, name: str, done: int, total: int) -> None:
+    progress(done, total, f"vectors of {name}")
 
 
 def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Result]:
@@ -265,7 +260,7 @@ def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Resul
 def _in_processes(
     cells: Sequence[ExperimentConfig], folders: Folders, workers: int
 ) -> Iterator[Result]:
-    # Not forked: torch and OpenMP hold locks that a forked child would wait for.
+    # Spawned, because a forked child could wait forever for locks of torch and OpenMP.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(run_cell, cell, folders) for cell in cells]
         try:

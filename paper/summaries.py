@@ -1,4 +1,4 @@
-"""Figures over seeds: means, paired differences to TDEF with intervals."""
+"""Mean losses over seeds, and paired differences to TDEF with intervals."""
 
 from __future__ import annotations
 
@@ -12,43 +12,22 @@ from scipy.stats import t
 from mildroute.exceptions import ArgumentError
 from paper.config import ExperimentConfig, Method
 from paper.results import Result
-from paper.tables import (
-    MASS_METHODS,
-    Line,
-    PaperTable,
-    Printed,
-    printed_figures,
-)
+from paper.tables import Line, PaperTable, Printed, printed_figures
 
 __all__ = [
     "Gap",
     "LineFigures",
-    "Spread",
     "Tally",
     "figures_of",
     "gap_between",
     "gap_over_sets",
     "results_of",
-    "spread_of",
     "tally_of",
 ]
 
-
+# The method that the others are compared with.
+BASELINE = "tdef"
 _CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and standard deviation over seeds, as the paper prints them.
-
-    Example:
-        >>> Spread(0.5, 0.01, 5).seeds
-        5
-    """
-
-    mean: float
-    sd: float
-    seeds: int
 
 
 @dataclass(frozen=True)
@@ -66,15 +45,16 @@ class Gap:
 
     @property
     def verdict(self) -> str:
-        """``"better"``, ``"worse"`` or, where the interval covers zero, ``"open"``."""
+        """Return ``"better"``, ``"worse"``, or ``"open"`` if the interval covers zero."""
         return "better" if self.high < 0 else "worse" if self.low > 0 else "open"
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Lines on which a method is better or worse, and on how many the interval excludes zero.
+    """The number of lines on which a method is better or worse, and of those that are significant.
 
-    Lines share images, so their number says nothing about chance.
+    A line is significant if its interval excludes zero. Lines share images, so their number is no
+    test of significance.
 
     Example:
         >>> tally_of([Gap(-0.1, -0.2, -0.01), Gap(0.1, -0.1, 0.3)])
@@ -88,41 +68,16 @@ class Tally:
     significantly_worse: int
 
 
-def spread_of(results: Sequence[Result]) -> Spread:
-    """Mean and standard deviation of the loss over seeds.
-
-    Args:
-        results: One a seed.
-
-    Returns:
-        The figures; the deviation of one seed is 0.
-
-    Example:
-        >>> from paper.config import ExperimentConfig, Data, Experts
-        >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
-        >>> spread_of([Result(cell, loss, 1, 0, (), (), np.empty(0)) for loss in (0.25, 0.75)]).mean
-        0.5
-    """
-    losses = np.array([result.loss for result in results])
-    return Spread(
-        float(losses.mean()), float(losses.std(ddof=1)) if len(losses) > 1 else 0.0, len(losses)
-    )
-
-
 def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
-    """Difference of the mean loss over the seeds that both have, row by row.
+    """Return the difference of the mean loss over the seeds that both methods have.
 
-    Where all seeds share their test rows (images), both the rows and the seeds are a sample: the
-    variances of the mean over rows and over seeds add up, which is careful, since what is random in
-    both counts twice. Where each seed tests on a fold of its own (tables of answers), the rows
-    alone are.
+    Differences are paired by row. If all seeds share their test rows (images), both rows and seeds
+    are samples, and the variances of their means add up. That is conservative, since noise in both
+    counts twice. If each seed tests on a fold of its own (tables of answers), only the rows are.
 
     Args:
         ours: Results by seed.
         other: Results by seed.
-
-    Returns:
-        Difference and interval.
 
     Example:
         >>> from paper.config import ExperimentConfig, Data, Experts
@@ -144,15 +99,12 @@ def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
 
 
 def gap_over_sets(matrices: Sequence[NDArray[np.float64]]) -> Gap:
-    """Return the mean of the differences of several data sets, whose rows are independent samples.
+    """Return the mean difference over several data sets, whose rows are independent samples.
 
-    Lines of one data set share their rows: average them before, so that their likeness counts.
+    Lines of one data set share their rows, so average them first.
 
     Args:
         matrices: Paired differences of each data set, shape (seeds, rows).
-
-    Returns:
-        Difference and interval.
 
     Example:
         >>> gap_over_sets([np.array([[-1.0, 1.0, -1.0]]), np.array([[1.0, 0.0]])]).value
@@ -170,10 +122,10 @@ def gap_over_sets(matrices: Sequence[NDArray[np.float64]]) -> Gap:
 
 
 def tally_of(gaps: Sequence[Gap]) -> Tally:
-    """Count the lines on which a method is better; equal ones count for nobody.
+    """Count the lines on which a method is better or worse; equal ones count as neither.
 
     Args:
-        gaps: One a line.
+        gaps: Difference of each line.
     """
     verdicts = [gap.verdict for gap in gaps]
     return Tally(
@@ -191,7 +143,7 @@ def _squared_error(values: NDArray[np.float64]) -> float:
 
 
 def _gap(value: float, errors: NDArray[np.float64], degrees: NDArray[np.intp]) -> Gap:
-    """Return the interval by Student's t with the degrees of freedom of Welch and Satterthwaite."""
+    """Return the interval by Student's t with Welch-Satterthwaite degrees of freedom."""
     total = float(errors.sum())
     if total == 0:
         return Gap(value, value, value)
@@ -200,22 +152,19 @@ def _gap(value: float, errors: NDArray[np.float64], degrees: NDArray[np.intp]) -
     return Gap(value, value - half, value + half)
 
 
-BASELINE = "tdef"
-
-
 @dataclass(frozen=True)
 class LineFigures:
     """The figures of one line of a table.
 
     Args:
         line: The line.
-        spreads: Loss of each method that has results.
-        gaps: Difference of each of them to TDEF, TDEF itself left out.
+        losses: Mean loss of each method that has results.
+        gaps: Difference of each other method to TDEF.
         best_single: Mean cost of the single expert that was best on the training rows.
         oracle: Mean cost of the best expert of each row.
-        optimal: How often each expert is the best one, the first of equals.
-        shares: How often each method chooses each expert.
-        printed: The paper's figures by the paper's name of the method.
+        optimal: Share of the rows on which each expert is the best one, the first in a tie.
+        shares: Share of the rows on which each method chooses each expert.
+        printed: The paper's figures, by the paper's name of the method.
 
     Example:
         >>> LineFigures.__name__  # made by figures_of
@@ -223,13 +172,17 @@ class LineFigures:
     """
 
     line: Line
-    spreads: dict[str, Spread]
+    losses: dict[str, float]
     gaps: dict[str, Gap]
     best_single: float
     oracle: float
     optimal: tuple[float, ...]
     shares: dict[str, tuple[float, ...]]
     printed: dict[str, Printed]
+
+    def printed_loss(self, method: str) -> float | None:
+        """Return the loss that the paper prints for a method, or `None`."""
+        return self.printed[method].loss if method in self.printed else None
 
 
 def results_of(
@@ -241,10 +194,7 @@ def results_of(
         line: The line.
         method: Name of the method.
         results: Results by key.
-        seeds: How many seeds to look for.
-
-    Returns:
-        Those that are there.
+        seeds: Number of seeds.
 
     Example:
         >>> from paper.tables import TABLES
@@ -252,11 +202,7 @@ def results_of(
         {}
     """
     keys = {
-        seed: (
-            ExperimentConfig(
-                line.data, line.experts, line.costs, Method(method, line.network), seed
-            ).key
-        )
+        seed: ExperimentConfig(line.data, line.experts, line.costs, Method(method), seed).key
         for seed in range(seeds)
     }
     return {seed: results[key] for seed, key in keys.items() if key in results}
@@ -268,40 +214,39 @@ def figures_of(table: PaperTable, results: Mapping[str, Result], seeds: int) -> 
     Args:
         table: The table.
         results: Results by key.
-        seeds: How many seeds to look for.
-
-    Returns:
-        One a line.
+        seeds: Number of seeds.
 
     Example:
         >>> from paper.tables import TABLES
         >>> figures_of(TABLES["1a"], {}, 5)
         []
     """
-    found = [_line_figures(table, line, results, seeds) for line in table.lines]
-    return [each for each in found if each is not None]
+    figures = [_line_figures(table, line, results, seeds) for line in table.lines]
+    return [each for each in figures if each is not None]
 
 
 def _line_figures(
     table: PaperTable, line: Line, results: Mapping[str, Result], seeds: int
 ) -> LineFigures | None:
-    methods = dict.fromkeys((*table.methods, *MASS_METHODS))
-    known = {method: results_of(line, method, results, seeds) for method in methods}
-    known = {method: by_seed for method, by_seed in known.items() if by_seed}
-    if BASELINE not in known:
+    by_method = {method: results_of(line, method, results, seeds) for method in table.methods}
+    by_method = {method: by_seed for method, by_seed in by_method.items() if by_seed}
+    if BASELINE not in by_method:
         return None
-    baseline = list(known[BASELINE].values())
+    baseline = list(by_method[BASELINE].values())
     printed = {
         each.method: each
         for each in printed_figures().values()
-        if (each.table, each.row) == (table.frozen or table.name, line.printed)
+        if (each.table, each.row) == (table.name, line.printed)
     }
     return LineFigures(
         line=line,
-        spreads={method: spread_of(list(by_seed.values())) for method, by_seed in known.items()},
+        losses={
+            method: float(np.mean([each.loss for each in by_seed.values()]))
+            for method, by_seed in by_method.items()
+        },
         gaps={
-            method: gap_between(by_seed, known[BASELINE])
-            for method, by_seed in known.items()
+            method: gap_between(by_seed, by_method[BASELINE])
+            for method, by_seed in by_method.items()
             if method != BASELINE
         },
         best_single=float(np.mean([result.best_single for result in baseline])),
@@ -309,7 +254,7 @@ def _line_figures(
         optimal=tuple(np.mean([result.optimal for result in baseline], axis=0).tolist()),
         shares={
             method: tuple(np.mean([each.shares for each in by_seed.values()], axis=0).tolist())
-            for method, by_seed in known.items()
+            for method, by_seed in by_method.items()
         },
         printed=printed,
     )

@@ -1,4 +1,4 @@
-"""The cells of each table of the paper, at its own size and at one for two cores."""
+"""The tables of the paper as experiments, at a size for two cores and at the paper's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from mildroute.exceptions import ArgumentError
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
 
 __all__ = [
-    "MASS_METHODS",
     "PROFILES",
     "QUICK_METHODS",
     "TABLES",
@@ -28,48 +27,18 @@ PROFILES = ("cpu", "paper")
 _SETUPS = {"I": (0.7, 0.2, 0.1), "II": (0.5, 0.2, 0.2, 0.1), "III": (0.4, 0.2, 0.2, 0.1, 0.1)}
 _SEVERE = (0.9, 0.1)
 _IMAGES = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
-_OURS = (
-    "tdef",
-    "mild",
-    "mild-decoded",
-    "mild-tuned",
-    "mild-consistent",
-    "mildroute-raw",
-    "mildroute",
-)
-# The same with m_k from P; run where asked for by name.
-MASS_METHODS = (
-    "mild-mass",
-    "mild-mass-decoded",
-    "mild-mass-tuned",
-    "mild-mass-tuned-each",
-    "mild-mass-consistent",
-    "mild-uniform",
-)
-QUICK_METHODS = ("tdef", "mild", "mild-mass", "mild-mass-tuned")
-_LINEAR_ONLY = ("mildroute-raw",)
+# Methods with "mass" in their name count the paper's m_k, the other MILD methods count wins.
+_WINS = ("mild", "mild-decoded", "mild-tuned")
+_METHODS = ("tdef", "mild-mass", "mild-mass-tuned", *_WINS, "mildroute")
 _BASELINES = ("ce", "weighted-ce", "ldam")
-_END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
-_SMALL_NETWORK, _SMALL_SEEDS = "resnet-small", 4
-# Methods that use a network which another method trains; they run later, so that no two workers
-# train it at once.
-_SHARING = {
-    "mild-tuned": 1,
-    "mildroute": 1,
-    "mild-decoded": 2,
-    "mild-consistent": 2,
-    "mild-consistent-tuned": 2,
-}
-_MARGINS = (
-    "tdef",
-    "mild-uniform",
-    "mild",
-    "mild-decoded",
-    "mild-tuned",
-    "mild-consistent",
-    "mild-consistent-tuned",
-)
-_PAPER_BETA, _MILD_BETA, _EXTREME_BETA = (1.0, 0.6, 0.1), (0.3, 0.15, 0.02), (0.0, 0.1, 1.5)
+QUICK_METHODS = ("tdef", "mild-mass", "mild-mass-tuned", "mild")
+_LINEAR_ONLY = ("mildroute",)
+# Methods that reuse a network of another method run after it, so that no two workers train the same
+# network at once.
+_RUNS_LATER = ("mild-mass-tuned", "mild-tuned", "mild-decoded")
+_PAPER_BETA = (1.0, 0.6, 0.1)
+_MILD_BETA = (0.3, 0.15, 0.02)
+_EXTREME_BETA = (0.0, 0.1, 1.5)
 _SUBJECTS = ("high_school_mathematics", "high_school_world_history")
 _TRIO = ("claude-3-opus-20240229", "mixtral-8x7b-instruct-v0.1", "Llama-2-7b-hf")
 _QWEN_TRIO = ("Qwen2.5-72B-Instruct@lbv2", "Qwen2.5-7B-Instruct@lbv2", "gemma-2b-it@lbv2")
@@ -78,18 +47,15 @@ _PAPER_TRIO = ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct", "Qwen2.5-0.5B-Ins
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: a problem that several methods solve.
+    """A row of a table: a problem that several methods solve.
 
     Args:
-        row: Its name.
+        row: Name of the row.
         data: The inputs.
         experts: The experts to choose from.
         costs: The costs of a choice.
-        printed: Name of the paper's row to stand beside it.
-        in_paper: Whether the paper has this very problem; if not, only the profile ``"cpu"`` runs
-            it.
-        network: Network that the profile ``"cpu"`` trains on it; empty for linear routers on frozen
-            vectors.
+        printed: Name of the row of the paper to compare with.
+        in_paper: Whether the paper has this problem. The profile ``"paper"`` runs only such lines.
 
     Example:
         >>> TABLES["1a"].lines[0].row
@@ -102,21 +68,17 @@ class Line:
     costs: Costs
     printed: str
     in_paper: bool = True
-    network: str = ""
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table: its lines, its subject, and the methods that are compared.
+    """A table: its name, its subject, its lines, and the methods that are compared.
 
     Args:
-        name: As in the paper where it has a number.
-        title: Its subject.
-        lines: Its rows.
+        name: Number of the table in the paper, or a word.
+        title: Subject of the table.
+        lines: The rows.
         methods: Names of the methods.
-        clean: Name of the table with the same lines without noise, or empty.
-        frozen: Name of the table with the same lines on frozen vectors, or empty where this is one.
-        most_seeds: Seeds of the profile ``"cpu"`` at most; 0 for as many as asked for.
 
     Example:
         >>> TABLES["2b"].title
@@ -126,15 +88,12 @@ class PaperTable:
     name: str
     title: str
     lines: tuple[Line, ...]
-    methods: tuple[str, ...] = _OURS
-    clean: str = ""
-    frozen: str = ""
-    most_seeds: int = 0
+    methods: tuple[str, ...] = _METHODS
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A figure that the paper prints; shares in percent.
+    """The loss that the paper prints for a method on a row, with the shares of experts in percent.
 
     Example:
         >>> printed_figures()["1a", "I cifar10", "MILD"].loss
@@ -164,7 +123,7 @@ def _image_lines(kind: str, sets: Iterable[str], fees: bool) -> tuple[Line, ...]
 
 
 def _severe_lines() -> tuple[Line, ...]:
-    """With trained experts, as the paper says, and made-up ones, which its figures look like."""
+    """Return lines with trained experts, as in the paper, and lines with synthetic ones."""
     kinds = [("real", name, name) for name in _IMAGES[:3]] + [
         ("synthetic", f"{name} synthetic", name) for name in _IMAGES[:3]
     ]
@@ -190,28 +149,7 @@ def _text_lines(costs: Costs) -> tuple[Line, ...]:
     )
 
 
-def _end_to_end(table: PaperTable, rows: Sequence[str]) -> PaperTable:
-    """Copy some lines of a table with a network in place of a linear router.
-
-    Rows, experts and costs stay the same.
-    """
-    lines = [
-        replace(line, data=replace(line.data, features="raw"), network=_SMALL_NETWORK)
-        for line in table.lines
-        if line.row in rows
-    ]
-    title = f"{table.title}; a small network, end to end"
-    return PaperTable(
-        f"{table.name}-e2e",
-        title,
-        tuple(lines),
-        _END_TO_END,
-        frozen=table.name,
-        most_seeds=_SMALL_SEEDS,
-    )
-
-
-_LINEAR = (
+_ALL = (
     PaperTable(
         "1a", "Synthetic experts, error only", _image_lines("synthetic", _IMAGES, fees=False)
     ),
@@ -221,44 +159,36 @@ _LINEAR = (
     PaperTable("2a", "Real experts, error only", _image_lines("real", _IMAGES[:3], fees=False)),
     PaperTable("2b", "Real experts, error + cost", _image_lines("real", _IMAGES[:3], fees=True)),
     PaperTable(
-        "3a", "Language models on MMLU, error only", _text_lines(Costs()), (*_OURS, *_BASELINES)
+        "3a", "Language models on MMLU, error only", _text_lines(Costs()), (*_METHODS, *_BASELINES)
     ),
     PaperTable(
         "3b",
         "Language models on MMLU, error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA)),
-        (*_OURS, *_BASELINES),
+        (*_METHODS, *_BASELINES),
     ),
     PaperTable(
         "3c",
         "Not in the paper: the same, error + (0.3, 0.15, 0.02)",
         _text_lines(Costs(_MILD_BETA)),
-        (*_OURS, *_BASELINES),
+        (*_METHODS, *_BASELINES),
     ),
     PaperTable("severe", "Severe imbalance, 90/10, error only", _severe_lines()),
     PaperTable(
         "margins",
         "Margins: uniform, theory, tuned; error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA)),
-        _MARGINS,
+        ("mild-uniform", *_METHODS),
     ),
     PaperTable(
         "noise",
         "20% noise on the training costs, error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA, noise=0.2)),
-        clean="3b",
     ),
     PaperTable("extreme", "Extreme 95/5, error + (0, 0.1, 1.5)", _text_lines(Costs(_EXTREME_BETA))),
 )
-# The tables by name, in the order of the paper; then some of their lines end to end.
-TABLES: dict[str, PaperTable] = {table.name: table for table in _LINEAR}
-TABLES |= {
-    f"{name}-e2e": _end_to_end(TABLES[name], rows)
-    for name, rows in {
-        "1a": ("I cifar10", "I svhn"),
-        "severe": ("cifar10 synthetic", "svhn synthetic"),
-    }.items()
-}
+# The tables by name, in the order of the paper.
+TABLES: dict[str, PaperTable] = {table.name: table for table in _ALL}
 
 
 def cells_of(
@@ -274,16 +204,12 @@ def cells_of(
 
     Args:
         names: Names of tables.
-        methods: Names of methods in place of those of the tables; empty for theirs.
+        profile: ``"cpu"`` for linear routers on frozen vectors, ``"paper"`` for the networks of the
+            paper on raw inputs.
+        seeds: Number of seeds.
+        methods: Names of methods to run instead of those of the tables; empty for theirs.
         data: Names of data sets to keep; empty for all.
-        first_line: Whether only the first line of each table is kept.
-        profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
-            its own networks on raw inputs, which has no tables of a small one.
-        seeds: Seeds 0 to this one, exclusive.
-
-    Returns:
-        Cells, those that share experts next to each other; last those that share a network with one
-        before.
+        first_line: Whether to keep only the first line of each table.
 
     Example:
         >>> len(cells_of(["1a"])), len(cells_of(["1a", "1a"], seeds=1))
@@ -291,42 +217,38 @@ def cells_of(
     """
     unknown = [name for name in names if name not in TABLES]
     if unknown or profile not in PROFILES or seeds < 1:
-        wanted = (
+        expected = (
             f"tables must be of {', '.join(TABLES)}, the profile cpu or paper, seeds at least 1"
         )
-        raise ArgumentError(f"{wanted}, got {unknown or [profile, seeds]}.")
-    tables = [TABLES[name] for name in names]
+        raise ArgumentError(f"{expected}, got {unknown or [profile, seeds]}.")
     cells = [
         _cell(line, method, seed, profile)
-        for table in tables
+        for table in (TABLES[name] for name in names)
         for line in (table.lines[:1] if first_line else table.lines)
-        if profile == "cpu" or (line.in_paper and not line.network)
+        if profile == "cpu" or line.in_paper
         if not data or line.data.name in data
-        for seed in range(
-            min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds
-        )
+        for seed in range(seeds)
         for method in methods or table.methods
         if profile == "cpu" or method not in _LINEAR_ONLY
     ]
-    once = {cell.key: cell for cell in cells}.values()
+    unique = {cell.key: cell for cell in cells}.values()
     return sorted(
-        once, key=lambda cell: _SHARING.get(cell.method.name, 0) if cell.method.network else 0
+        unique, key=lambda cell: bool(cell.method.network) and cell.method.name in _RUNS_LATER
     )
 
 
 def _cell(line: Line, method: str, seed: int, profile: str) -> ExperimentConfig:
-    cell = ExperimentConfig(line.data, line.experts, line.costs, Method(method, line.network), seed)
+    cell = ExperimentConfig(line.data, line.experts, line.costs, Method(method), seed)
     if profile == "cpu":
         return cell
     if line.experts.kind != "table":
         return replace(
             cell, data=replace(line.data, features="raw"), method=Method(method, "resnet18")
         )
-    # The answers of the paper's own models: a table that has to be collected from them first.
-    data = Data("mmlu_qwen", line.data.groups, features="raw")
+    # The answers of the paper's own models must be collected first.
     return replace(
         cell,
-        data=data,
+        data=Data("mmlu_qwen", line.data.groups, features="raw"),
         experts=Experts("table", names=_PAPER_TRIO),
         method=Method(method, "deberta"),
     )
@@ -334,15 +256,12 @@ def _cell(line: Line, method: str, seed: int, profile: str) -> ExperimentConfig:
 
 @cache
 def printed_figures() -> dict[tuple[str, str, str], Printed]:
-    """Read the paper's figures by table, row and method.
-
-    Returns:
-        Figures.
+    """Return the figures that the paper prints, by table, row and method.
 
     Example:
         >>> printed_figures()["severe", "svhn", "TDEF"].shares
         (97.55, 2.45)
     """
     rows = json.loads(Path(__file__).with_name("printed.json").read_text(encoding="utf-8"))
-    found = [Printed(**{**row, "shares": tuple(row["shares"])}) for row in rows]
-    return {(each.table, each.row, each.method): each for each in found}
+    figures = [Printed(**{**row, "shares": tuple(row["shares"])}) for row in rows]
+    return {(each.table, each.row, each.method): each for each in figures}

@@ -1,4 +1,4 @@
-"""One training of a network by the trainer of :mod:`mildroute.deep`; its scores are cached."""
+"""Train a network with the trainer of :mod:`mildroute.deep`, and cache its scores."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ __all__ = [
 ]
 
 
-# Rows that are read and scored at once.
+# Number of rows that are read and scored at once.
 _SCORED = 256
+# Packages whose version can change the scores.
 _DETERMINING = ("accelerate", "torch", "transformers")
 
 
@@ -38,19 +39,17 @@ class Training:
 
     Args:
         network: Name of the network.
-        aim: The training objective.
-        seed: Seed of its weights and of the order of the rows.
-        steps: End after so many steps; 0 for all epochs of the recipe.
+        objective: The training objective.
+        seed: Seed of the weights and of the order of the rows.
 
     Example:
-        >>> Training("resnet18", TrainingObjective("gap")).steps
+        >>> Training("resnet18", TrainingObjective("sum")).seed
         0
     """
 
     network: str
-    aim: TrainingObjective
+    objective: TrainingObjective
     seed: int = 0
-    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class TrainingData:
     Args:
         inputs: Raw inputs of n training rows: bytes of images, or texts.
         costs: Shape (n, p).
-        held_out: Indices of rows that are not trained on, shape (h,); they choose between states,
-            margins and temperatures.
+        held_out: Indices of the rows that are not trained on, shape (h,); they choose the offset
+            of the margins.
         test_inputs: Raw inputs of m test rows.
 
     Example:
@@ -81,14 +80,14 @@ class TrainingData:
 
 
 def network_scores(
-    training: Training, material: TrainingData, folders: Folders
+    training: Training, data: TrainingData, folders: Folders
 ) -> tuple[Matrix, Matrix]:
     """Return the scores of a trained network, computed once and cached.
 
     Args:
         training: The network and its objective.
-        material: Its training and test inputs.
-        folders: Folders whose cache is used.
+        data: The training and test inputs.
+        folders: Folders whose cache to use.
 
     Returns:
         Scores of the held-out rows, shape (h, p), and of the test rows, shape (m, p).
@@ -99,22 +98,19 @@ def network_scores(
     """
     scores = cached_array(
         folders,
-        f"network-{_digest(training, material)}",
-        partial(_trained_and_scored, training, material),
+        f"network-{_digest(training, data)}",
+        partial(_trained_and_scored, training, data),
     )
-    return scores[: len(material.held_out)], scores[len(material.held_out) :]
+    return scores[: len(data.held_out)], scores[len(data.held_out) :]
 
 
-def train_network(classifier: Classifier, training: Training, material: TrainingData) -> float:
-    """Train a network in place, as its recipe says.
+def train_network(classifier: Classifier, training: Training, data: TrainingData) -> None:
+    """Train a network in place by its recipe.
 
     Args:
         classifier: The network and its reader.
-        training: The objective, the seed and the number of steps.
-        material: Its training inputs.
-
-    Returns:
-        Number of epochs behind the returned state.
+        training: The objective and the seed.
+        data: The training inputs.
 
     Example:
         >>> train_network.__name__  # needs images or texts, see the tests
@@ -122,25 +118,22 @@ def train_network(classifier: Classifier, training: Training, material: Training
     """
     from mildroute.deep.fine_tune import FineTuneConfig, FineTuneData, fine_tune
 
-    recipe, lesson = recipe_of(training.network), target_for(training.aim, material.costs)
-    plan = FineTuneConfig(
+    recipe = recipe_of(training.network)
+    target = target_for(training.objective, data.costs)
+    config = FineTuneConfig(
         epochs=recipe.epochs,
         learning_rate=recipe.learning_rate,
         batch_size=recipe.batch_size,
         seed=training.seed,
         weight_decay=recipe.weight_decay,
         optimizer="adam" if recipe.optimizer == "Adam" else "adamw",
-        schedule=recipe.schedule,
-        steps=training.steps,
-        keep="loss",
-        trainer=lesson.trainer,
+        schedule="constant",
+        trainer=target.trainer,
     )
-    looked_at = material.held_out if recipe.keep == "loss" else material.held_out[:0]
-    train, held_out = (
-        FineTuneData(_read(classifier, material.inputs, rows), lesson.costs[rows])
-        for rows in (material.train, looked_at)
-    )
-    return fine_tune(classifier, train, held_out, lesson.deferral, plan)
+    inputs = [data.inputs[row] for row in data.train]
+    train = FineTuneData(_read(classifier, inputs), target.costs[data.train])
+    # Without held-out rows, training keeps its last state, as in the paper.
+    fine_tune(classifier, train, FineTuneData([], target.costs[:0]), target.deferral, config)
 
 
 def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
@@ -160,56 +153,45 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
     from mildroute.deep.fine_tune import scores_of_rows
 
     # Inputs are read in chunks: thousands of prepared images at once would fill the memory.
-    chunks = (
-        np.arange(start, min(start + _SCORED, len(inputs)))
-        for start in range(0, len(inputs), _SCORED)
-    )
-    parts = [scores_of_rows(classifier, _read(classifier, inputs, rows)) for rows in chunks]
+    chunks = (inputs[start : start + _SCORED] for start in range(0, len(inputs), _SCORED))
+    parts = [scores_of_rows(classifier, _read(classifier, chunk)) for chunk in chunks]
     return np.concatenate([np.empty((0, classifier.model.config.num_labels)), *parts])
 
 
-def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
+def _trained_and_scored(training: Training, data: TrainingData) -> Matrix:
     from mildroute.deep._randomness import own_randomness
 
     with own_randomness(training.seed):
-        classifier = classifier_of(training.network, material.costs.shape[1])
-        train_network(classifier, training, material)
+        classifier = classifier_of(training.network, data.costs.shape[1])
+        train_network(classifier, training, data)
     return np.concatenate(
         [
-            scores_of(classifier, [material.inputs[row] for row in material.held_out]),
-            scores_of(classifier, material.test_inputs),
+            scores_of(classifier, [data.inputs[row] for row in data.held_out]),
+            scores_of(classifier, data.test_inputs),
         ]
     )
 
 
-def _read(
-    classifier: Classifier, inputs: list[Any], rows: NDArray[np.intp]
-) -> list[dict[str, Any]]:
+def _read(classifier: Classifier, inputs: list[Any]) -> list[dict[str, Any]]:
     from mildroute.encoders.image_inputs import as_images
 
-    chosen = [inputs[row] for row in rows]
-    return (
-        classifier.reader.rows(
-            chosen if chosen and isinstance(chosen[0], str) else as_images(chosen)
-        )
-        if chosen
-        else []
-    )
+    is_text = bool(inputs) and isinstance(inputs[0], str)
+    return classifier.reader.rows(inputs if is_text else as_images(inputs))
 
 
-def _digest(training: Training, material: TrainingData) -> str:
-    """Hash all that the scores depend on, versions included."""
+def _digest(training: Training, data: TrainingData) -> str:
+    """Return a hash of everything that the scores depend on, package versions included."""
     from mildroute._transformers import need
 
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
-    recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())
+    recipe = replace(recipe_of(training.network), unstated="", offsets=())
     digest = hashlib.sha256(f"{training} {recipe} {versions}".encode())
-    if training.aim.margins != "equal":
-        # The name of margins says less than their values.
-        digest.update(repr(target_for(training.aim, material.costs).deferral.margins).encode())
-    for array in (material.costs, material.held_out):
+    if training.objective.margins != "equal":
+        # The name of the margins does not determine their values.
+        digest.update(repr(target_for(training.objective, data.costs).deferral.margins).encode())
+    for array in (data.costs, data.held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
-    for row in (*material.inputs, *material.test_inputs):
+    for row in (*data.inputs, *data.test_inputs):
         content = row.encode() if isinstance(row, str) else row
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()[:32]

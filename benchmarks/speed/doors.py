@@ -14,14 +14,17 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import asyncio
 import http.client
+import importlib.util
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,8 @@ from rows import Row, at_most, main, reported
 
 from mildroute.decision import Caller, Decider, DecisionRequest, DecisionService, ServiceConfig
 from mildroute.decision.settings import DecisionLogConfig
+from mildroute.integrations.langchain import MildrouteDecisionModel
+from mildroute.integrations.litellm import MildrouteClassifier, MildroutePlugin
 
 MIB = 2**20
 SYSTEM_ONE_MS = 2.0
@@ -63,6 +68,44 @@ def service(router: Path, folder: Path) -> Iterator[tuple[Decide, int]]:
     with DecisionService.load(router, config) as made:
         caller = Caller("benchmark")
         yield lambda text: made.decide(DecisionRequest(text), caller=caller), os.getpid()
+
+
+def context_of(text: str) -> Any:
+    """Return what LiteLLM shows of a request."""
+    return SimpleNamespace(
+        structured_messages=[{"role": "user", "content": text}],
+        candidate_models=["small", "large"],
+        metadata={},
+        signals={},
+    )
+
+
+def in_litellm(decide: Callable[[DecisionService], Callable[[Any], Awaitable[Any]]]) -> Any:
+    """A door that LiteLLM awaits in its process."""
+
+    @contextmanager
+    def door(router: Path, folder: Path) -> Iterator[tuple[Decide, int]]:
+        config = ServiceConfig(log=DecisionLogConfig(folder / "log"))
+        with DecisionService.load(router, config) as made, asyncio.Runner() as loop:
+            call = decide(made)
+
+            async def await_decision(text: str) -> None:
+                await call(context_of(text))
+
+            yield lambda text: loop.run(await_decision(text)), os.getpid()
+
+    return door
+
+
+@contextmanager
+def langchain(router: Path, folder: Path) -> Iterator[tuple[Decide, int]]:
+    from langchain_core.decisions import Choice
+
+    config = ServiceConfig(log=DecisionLogConfig(folder / "log"))
+    question = {"expert": Choice(instructions="Who answers?", criteria=QUESTION["criteria"])}
+    with DecisionService.load(router, config) as made:
+        model = MildrouteDecisionModel(made)
+        yield lambda text: model.invoke({"state": text, "questions": question}), os.getpid()
 
 
 def over_http(command: str, path: str, body: Callable[[str], Any]) -> Any:
@@ -103,11 +146,17 @@ def openai_decisions(text: str) -> Any:
 DOORS = {
     "Python": python,
     "service with a log": service,
+    "LiteLLM's plug-in": in_litellm(lambda made: MildroutePlugin(made).run),
+    "LiteLLM's classifier": in_litellm(lambda made: MildrouteClassifier(made).classify),
     "/v1/systemone": over_http("decide", "/v1/systemone", system_one),
     "/v1/decisions": over_http("decide", "/v1/decisions", openai_decisions),
     "/v1/route of the gateway": over_http("serve", "/v1/route", lambda text: {"input": text}),
     "/v1/systemone of the gateway": over_http("serve", "/v1/systemone", system_one),
 }
+
+# Only in an environment of its own: LangChain wants other versions than the development has.
+if importlib.util.find_spec("langchain_core") is not None:
+    DOORS["LangChain"] = langchain
 
 
 def milliseconds(decide: Decide, texts: list[str]) -> np.ndarray:

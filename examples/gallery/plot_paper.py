@@ -2,17 +2,17 @@
 MILD and TDEF on images
 =======================
 
-Four experts share the ten classes of CIFAR-10: one knows five of them, two know two each, one knows
-a single class. A small network learns whom to ask. It is trained with the loss of TDEF and with
-that of MILD, both tuned alike, and the bars show who is asked.
+Four experts share the ten classes of CIFAR-10: one knows five of them, two know two each, and one
+knows a single class. A small network learns which expert to choose. We train it with the loss of
+TDEF and with that of MILD, both tuned alike, and compare how often each expert is chosen.
 """
 
 # %%
 # Images, experts, costs
 # ----------------------
-# This is setup II of the paper at a fraction of its size. An expert is right on its own classes and
-# guesses on the others. An error costs 1, and each expert has a fee as large as its share of the
-# classes. ``MILDROUTE_DATA`` names the folder with the images.
+# This is setup II of the paper with fewer images. An expert is right on its own classes and guesses
+# on the others. An error costs 1, and each expert charges a fee equal to its share of the classes.
+# ``MILDROUTE_DATA`` is the folder with the images.
 
 import io
 import os
@@ -47,14 +47,14 @@ labels = table["label"].to_numpy()[rows]
 own = np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 3])[labels][:, None] == np.arange(4)
 right = own | (random.integers(10, size=own.shape) == labels[:, None])
 costs = torch.tensor(1.0 - right + fees).float()
-learn, choose, test = slice(0, 3000), slice(3000, 4000), slice(4000, 8000)
+fit_rows, tune_rows, test_rows = slice(0, 3000), slice(3000, 4000), slice(4000, 8000)
 
 # %%
 # One loop for both
 # -----------------
-# With the complement reward and equal margins, ``MILDLoss`` is the loss of TDEF. The size
-# of the margins matters for a network that is trained with weight decay. So each method tries four
-# sizes, and the rows of ``choose`` decide.
+# With the complement reward and equal margins, ``MILDLoss`` is the loss of TDEF. A network that is
+# trained with weight decay depends on the size of the margins, so each method tries five sizes and
+# keeps the best one on ``tune_rows``.
 
 
 def train_network(loss: MILDLoss) -> torch.nn.Module:
@@ -67,47 +67,49 @@ def train_network(loss: MILDLoss) -> torch.nn.Module:
     for _ in range(30):
         for batch in torch.randperm(3000).split(256):
             optimizer.zero_grad()
-            loss(model(vectors[learn][batch]), costs[learn][batch]).backward()
+            loss(model(vectors[fit_rows][batch]), costs[fit_rows][batch]).backward()
             optimizer.step()
     return model.requires_grad_(False)
 
 
-def asked(model: torch.nn.Module, part: slice) -> torch.Tensor:
+def choices(model: torch.nn.Module, rows: slice) -> torch.Tensor:
     """Return the expert with the largest score on each row."""
-    return model(vectors[part]).argmax(dim=1)
+    return model(vectors[rows]).argmax(dim=1)
 
 
-def paid(model: torch.nn.Module, part: slice) -> float:
-    """Return the mean cost of the experts that are asked."""
-    return costs[part].gather(1, asked(model, part)[:, None]).mean().item()
+def mean_cost(model: torch.nn.Module, rows: slice) -> float:
+    """Return the mean cost of the chosen experts."""
+    return costs[rows].gather(1, choices(model, rows)[:, None]).mean().item()
 
 
-theory = MILDLoss.from_costs(costs[learn]).margins
-kinds = {
-    "TDEF": lambda size: MILDLoss.from_costs(costs[learn], reward="complement", margins=[size] * 4),
+theory = MILDLoss.from_costs(costs[fit_rows]).margins
+losses = {
+    "TDEF": lambda size: MILDLoss.from_costs(
+        costs[fit_rows], reward="complement", margins=[size] * 4
+    ),
     "MILD": lambda size: MILDLoss(theory + size),
 }
-found = {}
-for name, loss in kinds.items():
-    models = {size: train_network(loss(size)) for size in (1.0, 3.0, 10.0, 30.0)}
-    size = min(models, key=lambda size: paid(models[size], choose))
-    found[name] = models[size]
-    print(f"{name}: size {size:g}, {paid(models[size], test):.3f} a row")
-print(f"best single expert: {costs[test].mean(dim=0).min():.3f} a row")
+best = {}
+for name, loss_of_size in losses.items():
+    models = {size: train_network(loss_of_size(size)) for size in (1.0, 3.0, 10.0, 30.0, 100.0)}
+    size = min(models, key=lambda size: mean_cost(models[size], tune_rows))
+    best[name] = models[size]
+    print(f"{name}: margins of about {size:g}, mean cost {mean_cost(best[name], test_rows):.3f}")
+print(f"best single expert: mean cost {costs[test_rows].mean(dim=0).min():.3f}")
 
 # %%
-# Who is asked
-# ------------
+# Which expert is chosen
+# ----------------------
 # Gray bars show how often each expert is the cheapest one in hindsight. This is one seed with weak
 # features; :doc:`/theory/paper` has the comparison with intervals.
 
-shares = {"cheapest": costs[test].argmin(dim=1)}
-shares |= {name: asked(model, test) for name, model in found.items()}
+chosen = {"cheapest": costs[test_rows].argmin(dim=1)}
+chosen |= {name: choices(model, test_rows) for name, model in best.items()}
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for place, (name, chosen) in enumerate(shares.items()):
-    height = np.bincount(chosen.numpy(), minlength=4) / len(chosen)
-    color = "0.7" if name == "cheapest" else f"C{place - 1}"
-    axes.bar(np.arange(4) + 0.27 * (place - 1), height, 0.25, color=color, label=name)
+for index, (name, experts) in enumerate(chosen.items()):
+    shares = np.bincount(experts.numpy(), minlength=4) / len(experts)
+    color = "0.7" if name == "cheapest" else f"C{index - 1}"
+    axes.bar(np.arange(4) + 0.27 * (index - 1), shares, 0.25, color=color, label=name)
 axes.set_xticks(range(4), [f"{k + 1}: {fee:g}" for k, fee in enumerate(fees)])
 axes.set(xlabel="expert and its fee", ylabel="share of the rows")
 axes.legend()

@@ -45,5 +45,4 @@ def network(
         optimal=(0.5, 0.5),
         paid=np.array(paid),
         published_paid=np.full(len(paid), published),
-        untuned_loss=1.0,
     )

@@ -1,22 +1,17 @@
-"""Claims: what is pooled, what is paired, how it is judged, and where the table is written."""
+"""Claims: pooling, pairing, verdicts and the table."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from paper import claims as module
 from paper.claims import (
     Claim,
     claims_of,
     coverage_of,
-    main,
     pooled_lines,
     published_gap,
-    table_of,
-    write_page,
+    tables_of,
 )
 from paper.network_results import pooled_gap, widest
 from paper.summaries import Gap, gap_over_sets, tally_of
@@ -34,7 +29,7 @@ def test_lines_that_share_images_are_one_sample() -> None:
     alone = pooled_lines([I_CIFAR], "mild", "tdef", results, 2)
     assert found is not None
     assert alone is not None
-    # Twice the same images say no more than once.
+    # The same images twice are no more evidence than once.
     assert found[0] == alone[0]
     assert len(found[1]) == 2
 
@@ -52,7 +47,7 @@ def test_networks_are_paired_by_seed_row_and_number_of_networks() -> None:
     found = pooled_gap(results, "mild", "tdef")
     assert found is not None
     assert (found[0].value, found[1]) == (-0.25, 1)
-    assert pooled_gap(results, "ce", "tdef") is None
+    assert pooled_gap(results, "mild-wins", "tdef") is None
     narrow = network("I cifar10", "mild", 1, [0.0, 0.0, 0.0, 0.0], trials=30)
     assert pooled_gap([*results, narrow], "mild", "tdef") == found
     both = [network("I cifar10", name, 0, [1.0] * 4, trials=30) for name in ("tdef", "mild")]
@@ -67,7 +62,7 @@ def test_tuned_networks_are_compared_with_tdef_as_published() -> None:
     ]
     assert published_gap(results, "mild").gap == gap_over_sets([np.array([[0.0, -1.0]])])
     assert published_gap(results, "tdef").gap == Gap(-1, -1, -1)
-    assert published_gap(results, "ce").gap is None
+    assert published_gap(results, "mild-wins").gap is None
 
 
 @pytest.mark.parametrize(
@@ -93,18 +88,21 @@ def test_lines_are_counted() -> None:
     assert (tally.significantly_better, tally.significantly_worse) == (1, 1)
 
 
-def test_the_table_names_each_claim_once_and_what_was_not_run() -> None:
+def test_each_claim_has_a_table_and_names_what_was_not_run() -> None:
     claims = [
         Claim("first", "one", BETTER, (BETTER,)),
         Claim("first", "two"),
         Claim("first", "three"),
         Claim("second", "four"),
     ]
-    assert table_of(claims).splitlines()[2:] == [
-        "| first | one | -1.0000 [-2.0000, -0.5000] | 1 (1) / 0 (0) of 1 | holds |",
-        "|  | *not run:* two; three |  |  | not run |",
-        "| second | *not run:* four |  |  | not run |",
+    lines = tables_of(claims).replace("\u00a0", " ").splitlines()
+    assert [line for line in lines if line][3:] == [
+        "| one | holds | -1.0000 | [-2.0000, -0.5000] | 1 | 1 (1) | 0 (0) |",
+        "Not run: two; three.",
+        "**second**",
+        "Not run: four.",
     ]
+    assert lines[0] == "**first**"
 
 
 def test_every_claim_is_measured_on_what_is_stored() -> None:
@@ -113,18 +111,18 @@ def test_every_claim_is_measured_on_what_is_stored() -> None:
         network("I cifar10", name, 0, [float(name == "tdef")] * 4) for name in ("tdef", "mild")
     ]
     measured = {
-        (each.claim.split(":")[0], each.reading): each.gap.value
+        (each.claim, each.reading): each.gap.value
         for each in claims_of(results, networks, 2)
         if each.gap is not None
     }
     assert measured == {
-        ("consistently below TDEF", "network, $m_k$ from P, tuned"): -1,
-        ("consistently below TDEF", "linear, winner counts, untuned"): -0.25,
-        ("consistently below TDEF", "linear, $m_k$ from P, untuned"): pytest.approx(0.1),
+        ("MILD is consistently below TDEF", "network, $m_k$ from P, tuned"): -1,
+        ("MILD is consistently below TDEF", "linear, winner counts, untuned"): -0.25,
+        ("MILD is consistently below TDEF", "linear, $m_k$ from P, untuned"): pytest.approx(0.1),
     }
 
 
-def test_the_page_says_what_the_networks_rest_on() -> None:
+def test_the_page_says_which_cells_the_networks_have() -> None:
     networks = [
         network(row, name, seed, [0.0], edges=("lowest decay",) * (name == "tdef"))
         for row, seed in (("I cifar10", 0), ("I cifar10", 1), ("II cifar10", 0))
@@ -137,23 +135,3 @@ def test_the_page_says_what_the_networks_rest_on() -> None:
         " from 49 networks on 3 of these 3 problems. The choice lies at an edge of the grid for"
         " TDEF in 3 of 3 cells and for MILD in 0 of 4 cells."
     )
-
-
-def test_only_what_stands_between_the_marks_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{module._BEGIN}\nold\n{module._END}\nafter\n", encoding="utf-8")
-    monkeypatch.setattr(module, "RESULTS", tmp_path)
-    monkeypatch.setattr("sys.argv", ["claims", "--page", str(page), "--check"])
-    with pytest.raises(SystemExit, match="1"):
-        main()
-    monkeypatch.setattr("sys.argv", ["claims", "--page", str(page)])
-    main()
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "*not run:*" in text
-    assert "old" not in text
-    with pytest.raises(SystemExit, match="marks"):
-        write_page("no marks", "")

@@ -8,7 +8,7 @@ from scipy.stats import ttest_1samp
 
 from mildroute.exceptions import ArgumentError
 from paper.config import Data, ExperimentConfig, Experts
-from paper.summaries import Gap, gap_between, spread_of
+from paper.summaries import Gap, gap_between
 from paper.tests.toys import made_up, toy_cell
 
 TABLE = ExperimentConfig(Data("mmlu57"), Experts("table", names=("a", "b")))
@@ -16,12 +16,6 @@ TABLE = ExperimentConfig(Data("mmlu57"), Experts("table", names=("a", "b")))
 
 def rows(seed: int, count: int = 30) -> tuple[float, ...]:
     return tuple(np.random.default_rng(seed).normal(size=count).tolist())
-
-
-def test_a_spread_is_mean_and_sample_deviation_over_seeds() -> None:
-    spread = spread_of([made_up(toy_cell(), (loss,)) for loss in (1.0, 2.0, 3.0)])
-    assert (spread.mean, spread.sd, spread.seeds) == (2.0, 1.0, 3)
-    assert spread_of([made_up(toy_cell(), (1.0,))]).sd == 0
 
 
 def test_folds_of_a_table_are_one_sample_of_rows() -> None:

@@ -1,4 +1,4 @@
-"""``python -m paper`` runs tables, resumes, and writes the table of all lines."""
+"""``python -m paper`` runs tables, resumes, and shows results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from mildroute.exceptions import ArgumentError
-from paper import tables
+from paper import __main__, tables
 from paper.__main__ import reproduce_tables
 from paper.config import Costs, Data, Experts
 
@@ -46,13 +46,15 @@ def test_a_table_is_run_shown_beside_the_paper_and_not_run_again(tmp_path: Path)
     assert again["lines"][0]["printed"] == {"TDEF": 0.052, "MILD": 0.0403}
 
 
-def test_the_table_of_all_lines_alone_runs_nothing(tmp_path: Path) -> None:
+def test_stored_results_are_shown_and_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reproduce("--table", "1a", "--seeds", 1, "--store", tmp_path / "store")
-    for name in ("one.md", "two.md"):
-        found = reproduce("--ledger", tmp_path / name, "--seeds", 1, "--store", tmp_path / "store")
-        assert "0 cells, 0 of them run now" in found.output
-    assert (tmp_path / "one.md").read_bytes() == (tmp_path / "two.md").read_bytes()
-    assert "| toy | -0.0117 |" in (tmp_path / "one.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(__main__, "_STORED", tmp_path / "store")
+    shown = reproduce("--stored")
+    assert "Table 1a: a toy" in shown.output
+    assert "0.0520" in shown.output
+    assert "0 cells, 0 of them run now" in shown.output
 
 
 def test_nothing_to_do_is_an_error_that_names_the_tables() -> None:

@@ -1,4 +1,4 @@
-"""A training is that of its recipe, the same to the bit from the same seed, and done once."""
+"""Training follows the recipe, gives the same bits for the same seed, and is done once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ import numpy as np
 import pytest
 import torch
 
+from mildroute.deep import models
 from mildroute.deep._randomness import own_randomness
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
 from paper import train as network_training
 from paper.folders import Folders
-from paper.network_choice import material_of
+from paper.network_choice import training_data_of
 from paper.networks import RECIPES, TrainingRecipe, classifier_of
 from paper.objectives import TrainingObjective
 from paper.problems import problem_of
-from paper.tests.toys import network_cell, write_images
+from paper.tests.toys import network_cell, small_resnet, write_images
 from paper.train import Training, TrainingData, network_scores, scores_of, train_network
 
-GAP = Training("resnet-small", TrainingObjective("gap"))
+SUM = Training("resnet18", TrainingObjective("sum"))
+
+
+@pytest.fixture(autouse=True)
+def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "resnet18_32", small_resnet)
+    use(monkeypatch, epochs=1, batch_size=32)
 
 
 @pytest.fixture
@@ -30,36 +37,35 @@ def folders(tmp_path: Path) -> Folders:
 
 
 @pytest.fixture
-def material(folders: Folders) -> TrainingData:
-    return material_of(network_cell(), problem_of(network_cell(), folders), folders)
+def data(folders: Folders) -> TrainingData:
+    return training_data_of(network_cell(), problem_of(network_cell(), folders), folders)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **changes: object) -> TrainingRecipe:
-    recipe = replace(RECIPES["resnet-small"], **changes)  # type: ignore[arg-type]
-    monkeypatch.setitem(RECIPES, "resnet-small", recipe)
+    recipe = replace(RECIPES["resnet18"], **changes)  # type: ignore[arg-type]
+    monkeypatch.setitem(RECIPES, "resnet18", recipe)
     return recipe
 
 
 def test_a_tenth_of_the_rows_is_held_out_the_same_for_all(
-    material: TrainingData, folders: Folders
+    data: TrainingData, folders: Folders
 ) -> None:
-    again = material_of(network_cell("mildroute"), problem_of(network_cell(), folders), folders)
-    assert (len(material.train), len(material.held_out), len(material.test_inputs)) == (90, 10, 30)
-    assert np.array_equal(material.held_out, again.held_out)
-    assert set(material.train) | set(material.held_out) == set(range(100))
+    again = training_data_of(network_cell("mild"), problem_of(network_cell(), folders), folders)
+    assert (len(data.train), len(data.held_out), len(data.test_inputs)) == (90, 10, 30)
+    assert np.array_equal(data.held_out, again.held_out)
+    assert set(data.train) | set(data.held_out) == set(range(100))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(
-    material: TrainingData, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: TrainingData, folders: Folders, tmp_path: Path
 ) -> None:
-    use(monkeypatch, epochs=1)
     other = Folders(folders.data, str(tmp_path / "other"))
     first, again, another = (
         network_scores(*each)
         for each in [
-            (GAP, material, folders),
-            (GAP, material, other),
-            (replace(GAP, seed=1), material, other),
+            (SUM, data, folders),
+            (SUM, data, other),
+            (replace(SUM, seed=1), data, other),
         ]
     )
     assert [scores.shape for scores in first] == [(10, 3), (30, 3)]
@@ -68,56 +74,46 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(
 
 
 def test_a_network_is_trained_once(
-    material: TrainingData, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    data: TrainingData, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[Training] = []
 
-    def scores(training: Training, _material: TrainingData) -> np.ndarray:
+    def scores(training: Training, _data: TrainingData) -> np.ndarray:
         trained.append(training)
         return np.zeros((40, 3))
 
     monkeypatch.setattr(network_training, "_trained_and_scored", scores)
-    for words in ("one", "two"):
-        # Words change nothing that a network learns from.
-        use(monkeypatch, unstated=words, offsets=(0.0,))
-        network_scores(GAP, material, folders)
-    assert trained == [GAP]
-    use(monkeypatch, epochs=1)
-    network_scores(GAP, material, folders)
-    network_scores(GAP, replace(material, test_inputs=material.test_inputs[:-1]), folders)
-    network_scores(GAP, replace(material, costs=1 - material.costs), folders)
+    for remark in ("one", "two"):
+        # Remarks do not change the training.
+        use(monkeypatch, unstated=remark, offsets=(0.0,))
+        network_scores(SUM, data, folders)
+    assert trained == [SUM]
+    use(monkeypatch, epochs=2)
+    network_scores(SUM, data, folders)
+    network_scores(SUM, replace(data, test_inputs=data.test_inputs[:-1]), folders)
+    network_scores(SUM, replace(data, costs=1 - data.costs), folders)
     assert len(trained) == 4
 
 
-@pytest.mark.parametrize("schedule", ["constant", "falling"])
 def test_steps_are_those_of_adam_with_its_own_decay(
-    material: TrainingData, schedule: str, monkeypatch: pytest.MonkeyPatch
+    data: TrainingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = use(
-        monkeypatch,
-        schedule=schedule,
-        keep="last",
-        batch_size=90,
-        epochs=2,
-        learning_rate=1e-2,
-        weight_decay=0.5,
-    )
+    recipe = use(monkeypatch, batch_size=90, epochs=2, learning_rate=1e-2, weight_decay=0.5)
     with own_randomness(0):
-        ours = classifier_of("resnet-small", 3)
+        ours = classifier_of("resnet18", 3)
     with own_randomness(0):
-        theirs = classifier_of("resnet-small", 3)
-    train_network(ours, GAP, material)
+        theirs = classifier_of("resnet18", 3)
+    train_network(ours, SUM, data)
     model = theirs.model.train()
     optimizer = torch.optim.Adam(
         model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
     )
-    inputs = [material.inputs[row] for row in material.train]
-    batch = theirs.reader.batch(network_training._read(theirs, inputs, np.arange(len(inputs))))
-    costs = torch.from_numpy(material.costs[material.train]).float()
-    for share in (1.0, 1.0 if schedule == "constant" else 0.5):
-        optimizer.param_groups[0]["lr"] = share * recipe.learning_rate
+    inputs = [data.inputs[row] for row in data.train]
+    batch = theirs.reader.batch(network_training._read(theirs, inputs))
+    costs = torch.from_numpy(data.costs[data.train]).float()
+    for _ in range(2):
         optimizer.zero_grad()
-        deferral_loss(model(**batch).logits, rewards_of(costs, "gap"), torch.ones(3)).backward()
+        deferral_loss(model(**batch).logits, rewards_of(costs, "sum"), torch.ones(3)).backward()
         optimizer.step()
     pairs = zip(ours.model.parameters(), model.parameters(), strict=True)
     # The trainer takes the rows in another order, so sums differ by rounding, which Adam enlarges
@@ -126,42 +122,25 @@ def test_steps_are_those_of_adam_with_its_own_decay(
     assert float((apart < recipe.learning_rate / 20).float().mean()) > 0.99
 
 
-def test_held_out_rows_teach_nothing(
-    material: TrainingData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, keep="last", epochs=1)
-    changed = material.costs.copy()
-    changed[material.held_out] = 1 - changed[material.held_out]
-    found = []
-    for each in (material, replace(material, costs=changed)):
+def test_held_out_rows_are_not_trained_on(data: TrainingData) -> None:
+    changed = data.costs.copy()
+    changed[data.held_out] = 1 - changed[data.held_out]
+    scores = []
+    for each in (data, replace(data, costs=changed)):
         with own_randomness(0):
-            classifier = classifier_of("resnet-small", 3)
-        train_network(classifier, GAP, each)
-        found.append(scores_of(classifier, material.test_inputs))
-    assert np.array_equal(*found)
-
-
-def test_training_ends_after_the_steps_that_were_asked_for(material: TrainingData) -> None:
-    classifier = classifier_of("resnet-small", 3)
-    # 90 rows in batches of 32 make three steps an epoch.
-    assert train_network(
-        classifier, replace(GAP, steps=1), replace(material, held_out=material.held_out[:0])
-    ) == pytest.approx(1 / 4)
+            classifier = classifier_of("resnet18", 3)
+        train_network(classifier, SUM, each)
+        scores.append(scores_of(classifier, data.test_inputs))
+    assert np.array_equal(*scores)
 
 
 def test_a_network_learns_what_an_image_shows(
-    material: TrainingData, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    data: TrainingData, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, epochs=12)
-    bright = np.array(
-        [
-            network_training._read(classifier_of("resnet-small", 2), [each], np.arange(1))[0][
-                "pixels"
-            ].mean()
-            > 0
-            for each in material.inputs
-        ]
-    )
+    reader = classifier_of("resnet18", 2).reader
+    pixels = reader.batch(network_training._read(classifier_of("resnet18", 2), data.inputs))
+    bright = pixels["pixel_values"].mean(dim=(1, 2, 3)).numpy() > 0
     costs = np.stack([bright, ~bright], axis=1).astype(float)
-    held_out, _ = network_scores(GAP, replace(material, costs=costs), folders)
-    assert (held_out.argmax(axis=1) == costs[material.held_out].argmin(axis=1)).mean() >= 0.9
+    held_out, _ = network_scores(SUM, replace(data, costs=costs), folders)
+    assert (held_out.argmax(axis=1) == costs[data.held_out].argmin(axis=1)).mean() >= 0.9

@@ -1,10 +1,13 @@
-"""The table of all lines is a function of the store, and says what was not run."""
+"""The report is a function of the store, and says what was not run."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from paper.report import lines_table, network_table, write_table
+import pytest
+
+from paper.report import lines_table, main, network_table, report_of
 from paper.results import Store
 from paper.tables import TABLES
 from paper.tests.results import network, results_on
@@ -12,17 +15,31 @@ from paper.tests.results import network, results_on
 I_CIFAR = TABLES["1a"].lines[0]
 
 
-def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
-    store = Store(tmp_path / "paper")
+def test_a_report_of_a_store_is_a_markdown_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "linear")
     store.append(list(results_on(I_CIFAR, {"tdef": 0.5, "mild": 0.25, "mild-mass": 0.2}).values()))
-    assert write_table(store, tmp_path / "one.md", seeds=2) == 6
-    write_table(store, tmp_path / "two.md", seeds=2)
-    text = (tmp_path / "one.md").read_text(encoding="utf-8")
-    assert text == (tmp_path / "two.md").read_text(encoding="utf-8")
+    text = report_of(store, seeds=2)
     assert "| I cifar10 | -0.0117 | " in text
     for block in text.split("\n\n"):
         if block.startswith("|"):
             assert len({line.count("|") for line in block.splitlines()}) == 1
+    file = tmp_path / "report.md"
+    arguments = ["--store", str(store.folder), "--report", str(file)]
+    for expected, more in ((1, ["--check"]), (0, []), (0, ["--check"])):
+        monkeypatch.setattr(sys, "argv", ["report", *arguments, *more])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == expected
+    assert file.read_text(encoding="utf-8") == report_of(store)
+
+
+def test_report_and_page_are_those_of_the_stored_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["report", "--check"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
 
 
 def test_what_was_not_run_is_said() -> None:

@@ -113,7 +113,7 @@ def test_tables_of_answers_come_before_the_images_whose_vectors_take_minutes(
     experts = Experts("synthetic", (0.7, 0.3))
     images = [ExperimentConfig(Data(name), experts) for name in ("svhn", "cifar10", "svhn")]
     pixels = ExperimentConfig(
-        Data("cifar10", features="raw"), experts, method=Method("tdef", "resnet-small")
+        Data("cifar10", features="raw"), experts, method=Method("tdef", "resnet18")
     )
     events: list[str] = []
 
@@ -129,7 +129,7 @@ def test_tables_of_answers_come_before_the_images_whose_vectors_take_minutes(
     run_cells([pixels, *images, toy_cell()], Store(tmp_path))
     assert events == [
         *("toy", "vectors of cifar10", "cifar10"),
-        *("vectors of svhn", "svhn", "cifar10 resnet-small"),
+        *("vectors of svhn", "svhn", "cifar10 resnet18"),
     ]
 
 
@@ -157,33 +157,27 @@ def test_margins_and_decisions_are_those_of_their_names() -> None:
     def settings(name: str) -> dict[str, Any]:
         return dict(router_of(name, 7).get_params())
 
-    assert settings("mild-mass-consistent") | {
-        "decision": "consistent",
-        "reward": "sum",
-        "margins": "theory",
-        "features": "raw",
-    } == settings("mild-mass-consistent")
     assert settings("mildroute")["features"] == "cv"
     for name, margins in (("mild", "winner_counts"), ("mild-mass", "theory")):
         assert settings(name)["margins"] == settings(f"{name}-tuned")["margins"] == margins
         assert settings(name)["offsets"] is None
         assert settings(f"{name}-tuned")["offsets"] == "search"
     assert settings("mild-mass-tuned-each")["offsets"] == "per_expert"
-    plain = set(METHODS) - {"mild-decoded", "mild-mass-decoded", "mild-consistent"}
+    plain = set(METHODS) - {"mild-decoded"}
     assert {settings(name)["random_state"] for name in plain} == {7}
 
 
-def test_decoded_mild_has_the_scores_of_printed_mild_and_the_posterior_decides() -> None:
+def test_decoded_mild_has_the_scores_of_mild_and_the_posterior_decides() -> None:
     problem = problem_of(toy_cell(), Folders.from_environment())
-    printed, decoded = (
+    mild, decoded = (
         router_of(name, 0).fit(problem.vectors, problem.costs) for name in ("mild", "mild-decoded")
     )
-    assert np.array_equal(printed.weights_, decoded.printed.weights_)
-    margins, scores = printed.margins_, printed.decision_function(problem.test_vectors)
+    assert np.array_equal(mild.weights_, decoded.router.weights_)
+    margins, scores = mild.margins_, mild.decision_function(problem.test_vectors)
     for row, choice in zip(scores[:20], decoded.predict(problem.test_vectors[:20]), strict=True):
         # The stationary distribution of the matrix of softmaxes, by its powers; times the margins
         # it is the posterior.
         moves = np.exp((row[None, :] - row.max()) / margins[:, None])
         moves /= moves.sum(axis=1, keepdims=True)
         assert choice == (np.linalg.matrix_power(moves, 10_000)[0] * margins).argmax()
-    assert (decoded.predict(problem.test_vectors) != printed.predict(problem.test_vectors)).any()
+    assert (decoded.predict(problem.test_vectors) != mild.predict(problem.test_vectors)).any()

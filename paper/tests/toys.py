@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mildroute.deep.resnet import SmallResNet, SmallResNetConfig
 from mildroute.encoders.image_inputs import load_pillow
 from paper.config import Costs, Data, ExperimentConfig, Experts, Method
 from paper.results import Result
 
-METHODS = ("tdef", "mild", "mild-consistent", "ce")
+METHODS = ("tdef", "mild", "mild-mass", "ce")
 
 
 def toy_cell(
@@ -31,21 +34,15 @@ def toy_cell(
 def toy_cells(count: int) -> list[ExperimentConfig]:
     """Cells that differ in method, seed, experts and costs."""
     cells = []
-    for place in range(count):
-        costs = Costs((0.7, 0.2, 0.1), noise=0.2) if place % 3 == 0 else Costs()
-        cells.append(
-            toy_cell(
-                METHODS[place % len(METHODS)],
-                place,
-                kind="real" if place % 5 == 0 else "synthetic",
-                costs=costs,
-            )
-        )
+    for seed in range(count):
+        costs = Costs((0.7, 0.2, 0.1), noise=0.2) if seed % 3 == 0 else Costs()
+        kind = "real" if seed % 5 == 0 else "synthetic"
+        cells.append(toy_cell(METHODS[seed % len(METHODS)], seed, kind=kind, costs=costs))
     return cells
 
 
 def made_up(cell: ExperimentConfig, paid: tuple[float, ...] = (0.0, 1.0, 0.0, 1.0)) -> Result:
-    """A result that nobody computed."""
+    """A result with made-up figures."""
     loss = sum(paid) / len(paid)
     shares = tuple(1 / cell.experts.count for _ in range(cell.experts.count))
     return Result(
@@ -64,7 +61,7 @@ def made_up(cell: ExperimentConfig, paid: tuple[float, ...] = (0.0, 1.0, 0.0, 1.
 
 
 def network_cell(
-    method: str = "tdef", seed: int = 0, *, name: str = "cifar10", network: str = "resnet-small"
+    method: str = "tdef", seed: int = 0, *, name: str = "cifar10", network: str = "resnet18"
 ) -> ExperimentConfig:
     """A cell of a network on raw images, or on texts with the answers of two experts."""
     experts = (
@@ -75,6 +72,21 @@ def network_cell(
     return ExperimentConfig(
         Data(name, features="raw"), experts, method=Method(method, network), seed=seed
     )
+
+
+def small_resnet(experts: int | Sequence[str]) -> Any:
+    """A network in place of ResNet-18 that trains in seconds."""
+    names = list(experts) if not isinstance(experts, int) else [f"e{k}" for k in range(experts)]
+    config = SmallResNetConfig(
+        embedding_size=8,
+        hidden_sizes=(16, 32),
+        depths=[1, 1],
+        layer_type="basic",
+        downsample_in_first_stage=True,
+        id2label=dict(enumerate(names)),
+        label2id={name: index for index, name in enumerate(names)},
+    )
+    return SmallResNet(config)
 
 
 def encoded(pixels: object) -> bytes:

@@ -139,14 +139,14 @@ class FitResult(FittedRouter):
             tuple(decision.experts[index] for index in decision.ranking),
         )
 
-    def _margin(self, said: RoutedInput) -> float | None:
-        if said.scores is None:
+    def _margin(self, routed: RoutedInput) -> float | None:
+        if routed.scores is None:
             return None
-        worth = list(said.scores)
-        if self.point is not None and said.dollars is not None:
+        worth = list(routed.scores)
+        if self.point is not None and routed.dollars is not None:
             weight = self.router.router_.curve.exchange_rate(self.point)
-            worth = [each - weight * paid for each, paid in zip(worth, said.dollars, strict=True)]
-        own = worth.pop(said.expert)
+            worth = [each - weight * paid for each, paid in zip(worth, routed.dollars, strict=True)]
+        own = worth.pop(routed.expert)
         return own - max(worth, default=own)
 
     def evaluate(
@@ -501,8 +501,8 @@ def describe(
 
 def _target(target: Any, *, quality: float | None, budget: float | None) -> Target | None:
     """Return the one target among the arguments, or `None`."""
-    given = {"quality": quality, "budget": budget, "target": target}
-    names = [name for name, value in given.items() if value is not None]
+    targets = {"quality": quality, "budget": budget, "target": target}
+    names = [name for name, value in targets.items() if value is not None]
     if len(names) > 1:
         raise ArgumentError(f"one target at most, got {', '.join(names)}; leave all but one out.")
     if isinstance(target, int | float) and not isinstance(target, bool):

@@ -10,20 +10,17 @@ from typing import Any
 
 from mildroute.exceptions import ArgumentError
 
+# Hexadecimal digits of an expert's version.
+_LENGTH = 12
+
 
 def text_digest(text: str, size: int = 16) -> str:
     """Return a digest of a text as hexadecimal digits; unpaired surrogates are accepted."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
-# Versions of experts: a short hash of everything that changes answers or their price.
-
-
-_LENGTH = 12
-
-
 def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> str:
-    """Return the version of an expert.
+    """Return the version of an expert: a short hash of what changes its answers or their price.
 
     Equal numbers count as equal however they are written, and so do mappings in a different order.
 
@@ -58,9 +55,6 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Versions of judges: a number for how they read answers, and a hash of their settings.
-
-
 def version_of(judge: Any, reading: int) -> str:
     """Return the version of a judge that is a dataclass, regardless of its name.
 
@@ -74,5 +68,5 @@ def version_of(judge: Any, reading: int) -> str:
         for field in fields(judge)
         if field.init and field.name != "name"
     }
-    written = json.dumps(_plain(settings), sort_keys=True)
-    return f"{reading}-{hashlib.sha256(written.encode()).hexdigest()[:8]}"
+    plain_settings = json.dumps(_plain(settings), sort_keys=True)
+    return f"{reading}-{hashlib.sha256(plain_settings.encode()).hexdigest()[:8]}"

@@ -16,6 +16,15 @@ from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
 
 
+@pytest.fixture
+def fast_routers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two routers that fit at once, for tests of what is printed."""
+    monkeypatch.setattr(
+        "mildroute.evaluation.comparison.default_routers",
+        lambda *_, **__: {"MildRouter": RegressionRouter(), "kNN": KNNRouter()},
+    )
+
+
 def test_routers_stand_beside_single_experts_and_oracle(
     table: Path, mildroute: Callable[..., Any]
 ) -> None:
@@ -34,6 +43,7 @@ def test_routers_stand_beside_single_experts_and_oracle(
     assert costs["oracle"] <= costs["MildRouter"] <= costs["best single"]
 
 
+@pytest.mark.usefixtures("fast_routers")
 def test_people_see_the_same_rows(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("compare", table, "--price-weight", 20)
     assert result.exit_code == 0
@@ -120,6 +130,7 @@ def test_an_unknown_encoder_is_named_with_those_there_are(
     assert "tfidf" in result.stderr
 
 
+@pytest.mark.usefixtures("fast_routers")
 def test_routers_of_choice_stand_beside_the_usual_ones(
     table: Path, mildroute: Callable[..., Any]
 ) -> None:

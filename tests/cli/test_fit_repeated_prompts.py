@@ -1,4 +1,4 @@
-"""A table in which each prompt is there five times, from the command line to new prompts."""
+"""A table in which each prompt occurs three times, from the command line to new prompts."""
 
 from __future__ import annotations
 
@@ -10,46 +10,61 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mildroute.fitting.text_router import TextRouter
+from mildroute.persistence import load_router
 from tests.support.questions import FRESH, questions, table_of
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """The table with a tenth of its scores flipped, new prompts, and a folder for the router."""
-    folder = tmp_path_factory.mktemp("repeats")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each of 300 prompts three times, with a tenth of the scores flipped."""
     texts, scores, _ = questions(300, 4)
-    rows = np.repeat(np.arange(300), 5)
+    rows = np.repeat(np.arange(300), 3)
     judged = scores[rows]
-    flipped = np.random.default_rng(0).random(judged.shape) < 0.1
-    table = table_of([texts[row] for row in rows], np.where(flipped, 1 - judged, judged))
-    table.save(folder / "costs.parquet")
-    FRESH.save(folder / "new.parquet")
-    return folder / "costs.parquet", folder / "new.parquet", folder / "router"
+    is_flipped = np.random.default_rng(0).random(judged.shape) < 0.1
+    repeated = table_of([texts[row] for row in rows], np.where(is_flipped, 1 - judged, judged))
+    return repeated.save(tmp_path_factory.mktemp("repeats") / "costs.parquet")
+
+
+@pytest.fixture(scope="module")
+def new_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return FRESH.save(tmp_path_factory.mktemp("new") / "new.parquet")
+
+
+@pytest.fixture(scope="module")
+def fitted(
+    table: Path, mildroute: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """The folder of a router for a quality of 0.9, and what fit printed."""
+    folder = tmp_path_factory.mktemp("fitted") / "router"
+    result = mildroute("fit", table, "--quality", "0.9", "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
 
 
 def test_what_fit_promises_is_confirmed_on_new_prompts(
-    files: tuple[Path, Path, Path], mildroute: Callable[..., Any]
+    fitted: tuple[Path, str], new_prompts: Path, mildroute: Callable[..., Any]
 ) -> None:
-    table, new, router = files
-    said = mildroute("fit", table, "--quality", "0.9", "--out", router, "--json")
-    assert said.exit_code == 0, said.output
-    point = json.loads(said.stdout)["point"]
-    measured = json.loads(mildroute("evaluate", router, new, "--json").stdout)["savings"]
+    router = load_router(fitted[0])
+    assert isinstance(router, TextRouter)
+    point = router.operating_point
+    assert point is not None
+    measured = json.loads(mildroute("evaluate", fitted[0], new_prompts, "--json").stdout)["savings"]
     # Both have an interval: they overlap, and the measured value lies near the promised ones.
-    for name in ("saved", "kept"):
-        low, high = point[f"{name}_interval"]
-        found = measured[name]
-        assert found["high"] >= low, (name, low, high, found)
-        assert found["low"] <= high, (name, low, high, found)
+    for (low, high), figure in (
+        (point.saved_interval, measured["saved"]),
+        (point.kept_interval, measured["kept"]),
+    ):
+        assert figure["high"] >= low
+        assert figure["low"] <= high
     assert measured["kept"]["value"] >= 0.9 - 0.02
 
 
 def test_the_screens_begin_with_the_three_lines(
-    files: tuple[Path, Path, Path], mildroute: Callable[..., Any]
+    fitted: tuple[Path, str], table: Path, new_prompts: Path, mildroute: Callable[..., Any]
 ) -> None:
-    table, new, router = files
-    fitted = mildroute("fit", table, "--quality", "0.9", "--out", router).stdout
-    for screen in (fitted, mildroute("evaluate", router, new).stdout):
+    folder, printed = fitted
+    for screen in (printed, mildroute("evaluate", folder, new_prompts).stdout):
         lines = [line.strip() for line in screen.splitlines()]
         roles = [line for line in lines if line.startswith(("your base", "simplest", "router"))]
         assert [role.split("  ")[0] for role in roles[:3]] == [
@@ -58,17 +73,16 @@ def test_the_screens_begin_with_the_three_lines(
             "router",
         ]
         assert "your baseline: all to large, the most expensive" in lines
-    assert "1,500 rows are 300 different prompts; everything is cross-validated by prompt" in fitted
+    assert "900 rows are 300 different prompts; everything is cross-validated by prompt" in printed
     inspected = mildroute("inspect", table).stdout
     assert "your baseline: all to large, the most expensive" in inspected
 
 
 def test_the_baseline_is_an_option(
-    files: tuple[Path, Path, Path], mildroute: Callable[..., Any]
+    table: Path, tmp_path: Path, mildroute: Callable[..., Any]
 ) -> None:
-    table, _, router = files
-    options = ("--quality", "0.9", "--out", router, "--baseline", "small")
-    said = mildroute("fit", table, *options)
-    assert "of the bill of small" in said.stdout or "more than small" in said.stdout
-    wrong = mildroute("fit", table, "--baseline", "smal", "--out", router)
+    options = ("--router", "KNNRouter", "--quality", "0.9", "--out", tmp_path / "router")
+    result = mildroute("fit", table, *options, "--baseline", "small")
+    assert "of the bill of small" in result.stdout or "more than small" in result.stdout
+    wrong = mildroute("fit", table, "--baseline", "smal", "--out", tmp_path / "router")
     assert wrong.exit_code != 0

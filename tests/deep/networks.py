@@ -19,9 +19,9 @@ from encoders.models import (
 from numpy.typing import NDArray
 
 from mildroute._transformers import quiet
-from mildroute.deep.models import SMALL_IMAGES, SmallResNet, SmallResNetConfig
+from mildroute.deep.resnet import SMALL_IMAGES, SmallResNet, SmallResNetConfig
 from mildroute.deep.router import DeepRouter
-from mildroute.deep.trainer import CostRows, TextReader
+from mildroute.deep.training_data import CostRows, TextReader
 
 SUMS = [f"what is {a}+{b}?" for a in range(8) for b in range(8)]
 POEMS = [f"write poem {a} {b}" for a in range(8) for b in range(8)]

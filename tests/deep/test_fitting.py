@@ -13,7 +13,7 @@ from deep.networks import COSTS, TEXTS, images, tiny_router, tiny_small_resnet
 from mildroute.deep import fine_tune as fitting
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.fine_tune import comparable_costs, held_out_rows
-from mildroute.deep.router import fit_temperature
+from mildroute.deep.temperature import fit_temperature
 from mildroute.deep.trainer import DeferralTrainer
 from mildroute.losses.rewards import rewards_of
 
@@ -79,8 +79,9 @@ def test_a_router_is_trained_by_the_optimizer_that_was_asked_for_or_that_suits_i
 
 
 def test_training_goes_on_while_the_loss_falls_though_no_choice_changes_yet() -> None:
-    patience, control = fitting._patience(), SimpleNamespace(should_training_stop=False)
-    looks = [
+    stopping = fitting._early_stopping()
+    control = SimpleNamespace(should_training_stop=False)
+    evaluations = [
         (0.5, 1.0),
         (0.5, 0.9),
         (0.5, 0.8),
@@ -92,8 +93,8 @@ def test_training_goes_on_while_the_loss_falls_though_no_choice_changes_yet() ->
         (0.45, 0.8),
     ]
     stopped = []
-    for cost, loss in looks:
-        patience.on_evaluate(None, None, control, {"eval_deferral_loss": cost, "eval_loss": loss})
+    for cost, loss in evaluations:
+        stopping.on_evaluate(None, None, control, {"eval_deferral_loss": cost, "eval_loss": loss})
         stopped.append(control.should_training_stop)
     assert stopped == [False] * 8 + [True]
 

@@ -16,8 +16,8 @@ from deep.networks import COSTS, TEXTS, images, tiny_classifier, tiny_router, ti
 from mildroute.deep import fine_tune as fitting
 from mildroute.deep.fine_tune import FineTuneConfig
 from mildroute.deep.models import load_classifier
+from mildroute.deep.optimizers import is_untrained, optimizer_for
 from mildroute.deep.router import DeepRouter
-from mildroute.deep.selection import is_untrained, optimizer_for
 from mildroute.persistence import load_router, save_router
 
 

@@ -12,7 +12,8 @@ from encoders.models import load_transformers
 
 from deep.networks import COSTS, TEXTS, tiny_classifier, tiny_reader, toy_rows
 from mildroute.deep.config import DeferralConfig, config_of
-from mildroute.deep.trainer import CostRows, DeferralTrainer, batch_loss, deferral_metrics
+from mildroute.deep.trainer import DeferralTrainer, batch_loss, deferral_metrics
+from mildroute.deep.training_data import CostRows
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.margins import reward_mass, theory_margins

@@ -23,7 +23,7 @@ def kept_on_fresh_rows(fitted: Any) -> float:
     return float(FRESH.scores[np.arange(3000), choice].mean() / FRESH.scores[:, 1].mean())
 
 
-@pytest.mark.parametrize("times", [2, 5])
+@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.slow), 5])
 def test_the_promise_on_repeated_prompts_is_about_new_ones(times: int) -> None:
     for seed in range(2):
         fitted = fit(repeated(240, times, seed), target=Target("quality", 0.9), thorough=False)

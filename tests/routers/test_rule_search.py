@@ -56,7 +56,7 @@ def chances_of(experts: int) -> Array:
 def test_a_group_that_only_the_large_expert_solves_decides() -> None:
     groups = [("math", "chat", "code")[row % 3] for row in range(600)]
     scores, dollars = two_experts(np.array(groups) == "math")
-    found = best_rule(["same text"] * 600, groups, scores, dollars, wanted=0.95)
+    found = best_rule(["same text"] * 600, groups, scores, dollars, quality=0.95)
     assert found is not None
     assert found.rule == SimpleRule("group", "math", inside=1, outside=0)
     assert found.choices.dtype == np.intp
@@ -66,7 +66,7 @@ def test_a_group_that_only_the_large_expert_solves_decides() -> None:
 def test_a_length_above_which_the_small_expert_fails_decides() -> None:
     lengths = np.random.default_rng(0).integers(100, 2000, 1000)
     scores, dollars = two_experts(lengths > 800)
-    found = best_rule(["x" * length for length in lengths], None, scores, dollars, wanted=0.98)
+    found = best_rule(["x" * length for length in lengths], None, scores, dollars, quality=0.98)
     assert found is not None
     assert found.rule == SimpleRule("characters", 800, inside=1, outside=0)
     assert (found.choices == (lengths > 800)).mean() > 0.9
@@ -75,7 +75,7 @@ def test_a_length_above_which_the_small_expert_fails_decides() -> None:
 def test_a_script_that_the_small_expert_cannot_read_decides() -> None:
     texts = ["今天天气怎么样" if row % 4 == 0 else "how is the sky" for row in range(400)]
     scores, dollars = two_experts(np.arange(400) % 4 == 0)
-    found = best_rule([text.ljust(20) for text in texts], None, scores, dollars, wanted=0.9)
+    found = best_rule([text.ljust(20) for text in texts], None, scores, dollars, quality=0.9)
     assert found is not None
     assert found.rule in [SimpleRule("script", "Latin", 0, 1), SimpleRule("script", "Han", 1, 0)]
     assert found.choices.tolist() == [int(row % 4 == 0) for row in range(400)]
@@ -84,7 +84,7 @@ def test_a_script_that_the_small_expert_cannot_read_decides() -> None:
 def test_of_lengths_that_separate_the_same_rows_the_middle_one_is_taken() -> None:
     lengths = np.where(np.arange(300) % 3 == 0, 1000, 12)
     scores, dollars = two_experts(lengths > 100)
-    found = best_rule(["x" * length for length in lengths], None, scores, dollars, wanted=0.95)
+    found = best_rule(["x" * length for length in lengths], None, scores, dollars, quality=0.95)
     assert found is not None
     assert found.rule.feature == "characters"
     assert 50 <= int(found.rule.value) <= 200
@@ -154,7 +154,7 @@ def test_the_search_agrees_with_loops_over_all_rules(
     dollars = random.choice([1.0, 2.0, 5.0], (rows, experts))
     clusters = random.integers(0, max(1, rows // 2), rows) if copies else np.arange(rows)
     wanted = float(random.choice([0.5, 0.8, 0.95, 1.0]))
-    found = best_rule(texts, groups, scores, dollars, wanted=wanted, clusters=clusters)
+    found = best_rule(texts, groups, scores, dollars, quality=wanted, clusters=clusters)
     if len(set(clusters)) < 2:
         assert found is None
         return
@@ -174,7 +174,7 @@ def test_out_of_fold_choices_promise_no_more_than_fresh_rows_deliver(wanted: flo
     out_of_fold, in_sample = [], []
     for draw in range(40):
         texts, groups, scores, dollars = noise(200, [draw, 1])
-        found = best_rule(texts, groups, scores, dollars, wanted=wanted, seed=draw)
+        found = best_rule(texts, groups, scores, dollars, quality=wanted, seed=draw)
         if found is None:
             continue
         chosen = found.rule.apply(fresh_texts, fresh_groups)
@@ -201,7 +201,7 @@ def test_copies_of_a_row_do_not_tell_its_score_to_the_rule_of_its_fold() -> None
         for known in (True, False):
             clusters = prompts if known else None
             found = best_rule(
-                texts, groups, scores, dollars, wanted=1.0, clusters=clusters, seed=draw
+                texts, groups, scores, dollars, quality=1.0, clusters=clusters, seed=draw
             )
             if found is not None:
                 kept[known].append(scores[np.arange(60), found.choices].mean() - 0.6)
@@ -223,7 +223,7 @@ def test_rows_of_one_cluster_are_in_one_fold() -> None:
         [groups[row] for row in rows],
         scores[rows],
         dollars[rows],
-        wanted=0.9,
+        quality=0.9,
         clusters=rows * 7 + 3,
     )
     assert found is not None
@@ -237,7 +237,7 @@ def test_a_fold_without_a_rule_goes_to_a_single_expert() -> None:
     dollars = np.tile([1.0, 10.0], (10, 1))
     groups = ["easy"] * 6 + ["hard"] * 4
     clusters = np.array([0] * 6 + [1] * 4)
-    found = best_rule(["?"] * 10, groups, scores, dollars, wanted=1.0, clusters=clusters, folds=2)
+    found = best_rule(["?"] * 10, groups, scores, dollars, quality=1.0, clusters=clusters, folds=2)
     assert found is not None
     assert found.rule == SimpleRule("group", "easy", 0, 1)
     # Without the easy rows the best expert is the large one; without the hard ones both are
@@ -247,7 +247,7 @@ def test_a_fold_without_a_rule_goes_to_a_single_expert() -> None:
 
 def test_the_same_seed_gives_the_same_choices() -> None:
     table = noise(200, [1, 2])
-    first, second = (best_rule(*table, wanted=0.9, seed=4) for _ in range(2))
+    first, second = (best_rule(*table, quality=0.9, seed=4) for _ in range(2))
     assert first is not None
     assert second is not None
     np.testing.assert_array_equal(first.choices, second.choices)
@@ -260,20 +260,20 @@ def test_equal_dollars_leave_nothing_to_save() -> None:
     texts, groups, scores, _ = noise(200, [1, 2])
     for price in (0.0, 0.01):
         dollars = np.full(scores.shape, price)
-        assert best_rule(texts, groups, scores, dollars, wanted=0.5) is None
+        assert best_rule(texts, groups, scores, dollars, quality=0.5) is None
 
 
 def test_equal_scores_leave_the_cheapest_expert() -> None:
     texts, groups, _, dollars = noise(200, [1, 2])
     for score in (0.0, 0.3, 1.0):
         scores = np.full(dollars.shape, score)
-        assert best_rule(texts, groups, scores, np.sort(dollars), wanted=0.9) is None
+        assert best_rule(texts, groups, scores, np.sort(dollars), quality=0.9) is None
 
 
 def test_a_cheap_expert_that_qualifies_alone_needs_no_rule() -> None:
     scores, dollars = two_experts(np.zeros(200, dtype=bool))
     groups = ["a", "b"] * 100
-    assert best_rule(["?"] * 200, groups, scores, dollars, wanted=0.8) is None
+    assert best_rule(["?"] * 200, groups, scores, dollars, quality=0.8) is None
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_cheap_expert_that_qualifies_alone_needs_no_rule() -> None:
 def test_nothing_to_separate_is_no_rule(texts: list[str], groups: Any, experts: int) -> None:
     scores = np.tile([0.5, 1.0][:experts], (len(texts), 1))
     dollars = np.tile([1.0, 9.0][:experts], (len(texts), 1))
-    assert best_rule(texts, groups, scores, dollars, wanted=0.9) is None
+    assert best_rule(texts, groups, scores, dollars, quality=0.9) is None
 
 
 def test_one_cluster_says_nothing_about_luck() -> None:
@@ -299,8 +299,8 @@ def test_one_cluster_says_nothing_about_luck() -> None:
     scores = np.array([[1.0, 1.0], [0.0, 1.0]] * 20)
     dollars = np.tile([1.0, 9.0], (40, 1))
     one = np.zeros(40, dtype=np.intp)
-    assert best_rule(["?"] * 40, groups, scores, dollars, wanted=1.0) is not None
-    assert best_rule(["?"] * 40, groups, scores, dollars, wanted=1.0, clusters=one) is None
+    assert best_rule(["?"] * 40, groups, scores, dollars, quality=1.0) is not None
+    assert best_rule(["?"] * 40, groups, scores, dollars, quality=1.0, clusters=one) is None
 
 
 # Arguments, words and application.
@@ -311,22 +311,22 @@ def test_wrong_arguments_are_named() -> None:
     unknown = scores.copy()
     unknown[3, 1] = np.nan
     with pytest.raises(ArgumentError, match="must be finite"):
-        best_rule(texts, groups, unknown, dollars, wanted=0.9)
+        best_rule(texts, groups, unknown, dollars, quality=0.9)
     with pytest.raises(ArgumentError, match="must be finite"):
-        best_rule(texts, groups, scores, -dollars, wanted=0.9)
+        best_rule(texts, groups, scores, -dollars, quality=0.9)
     with pytest.raises(ShapeError, match=r"dollars must be \(20, 4\)"):
-        best_rule(texts, groups, scores, dollars[0], wanted=0.9)
+        best_rule(texts, groups, scores, dollars[0], quality=0.9)
     with pytest.raises(ShapeError, match=r"scores must be \(19, p\)"):
-        best_rule(texts[1:], groups, scores, dollars, wanted=0.9)
+        best_rule(texts[1:], groups, scores, dollars, quality=0.9)
     with pytest.raises(ShapeError, match=r"groups must be \(20,\)"):
-        best_rule(texts, groups[1:], scores, dollars, wanted=0.9)
+        best_rule(texts, groups[1:], scores, dollars, quality=0.9)
     with pytest.raises(ShapeError, match=r"clusters must be \(20,\)"):
-        best_rule(texts, groups, scores, dollars, wanted=0.9, clusters=np.arange(3))
+        best_rule(texts, groups, scores, dollars, quality=0.9, clusters=np.arange(3))
     for wanted in (0.0, float("nan"), float("inf")):
-        with pytest.raises(ArgumentError, match="wanted must be"):
-            best_rule(texts, groups, scores, dollars, wanted=wanted)
+        with pytest.raises(ArgumentError, match="quality must be"):
+            best_rule(texts, groups, scores, dollars, quality=wanted)
     with pytest.raises(ArgumentError, match="folds must be"):
-        best_rule(texts, groups, scores, dollars, wanted=0.9, folds=1)
+        best_rule(texts, groups, scores, dollars, quality=0.9, folds=1)
 
 
 def test_words_name_the_feature_and_both_experts() -> None:
@@ -393,6 +393,6 @@ def test_thirty_experts_and_five_thousand_rows_take_under_two_seconds(copies: in
     texts, groups, scores, dollars = noise(5000, [9, 9], experts=30)
     clusters = np.arange(5000) // copies
     started = time.process_time()
-    found = best_rule(texts, groups, scores, dollars, wanted=0.95, clusters=clusters)
+    found = best_rule(texts, groups, scores, dollars, quality=0.95, clusters=clusters)
     assert time.process_time() - started < 2
     assert found is not None

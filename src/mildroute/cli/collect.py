@@ -111,19 +111,19 @@ def collect_costs(
         _job(queries, file, judge, settings, out, max_dollars, experts_per_query), answers=answers
     )
     with _live(quiet=as_json) as tell:
-        found = collect(
+        result = collect(
             job,
             agree=lambda plan: _agreed(plan, job, yes=yes, quiet=as_json),
             progress=tell,
         )
-    if found is None:
+    if result is None:
         print_notes(["nothing was called"], mark="")
     elif as_json:
-        print_json(_as_dict(found))
+        print_json(_as_dict(result))
     else:
-        _show(found, max_dollars)
-    if found is not None and any(
-        each.done and not each.known and each.done == each.errors for each in found.tallies
+        _show(result, max_dollars)
+    if result is not None and any(
+        each.done and not each.known and each.done == each.errors for each in result.tallies
     ):
         raise typer.Exit(NO_SCORES)
 
@@ -317,63 +317,59 @@ def _tally_row(each: ExpertProgress) -> list[str]:
     ]
 
 
-def _show(found: CollectionResult, max_dollars: float | None) -> None:
+def _show(result: CollectionResult, max_dollars: float | None) -> None:
     from mildroute._format import format_dollars, pluralize
 
-    print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
-    notes = [f"table: {found.table}", f"in this folder: {found.spending}"]
-    if max_dollars is not None and found.spending.paid > max_dollars:
+    print_table("collected", _COLUMNS, [_tally_row(each) for each in result.tallies])
+    notes = [f"table: {result.table}", f"in this folder: {result.spending}"]
+    if max_dollars is not None and result.spending.paid > max_dollars:
         notes.append(
             f"the cap of {format_dollars(max_dollars)} was exceeded: an expert charged for more"
             " tokens than max_tokens in its request allows; check its bill before you continue"
         )
-    if found.is_capped:
+    if result.is_capped:
         notes.append(
-            f"stopped by the cap: {pluralize(found.complete, 'complete query')} in the table,"
-            f" {found.left_out:,} left out; raise --max-dollars to continue"
+            f"stopped by the cap: {pluralize(result.complete, 'complete query')} in the table,"
+            f" {result.left_out:,} left out; raise --max-dollars to continue"
         )
-    if empty := found.empty - found.left_out_cells:
+    if empty := result.empty - result.left_out_cells:
         are = "is" if empty == 1 else "are"
         notes.append(
             f"{pluralize(empty, 'cell')} {are} empty: run the same command again to fill"
             " them, or read the table with --missing drop"
         )
-    if found.unwanted:
-        were = "was" if found.unwanted == 1 else "were"
-        notes += [
-            (
-                f"{pluralize(found.unwanted, 'cell')} {were} left out, as --experts-per-query says:"
-                " the table has each expert's mean score and"
-            ),
-            (
-                "price, so that you can choose experts; to fit a router, collect the rest with"
-                " --experts-per-query all"
-            ),
-        ]
-    for expert, reasons in found.reasons.items():
-        told = [f"{pluralize(count, 'answer')}: {reason}" for reason, count in reasons[:_REASONS]]
+    if result.unwanted:
+        were = "was" if result.unwanted == 1 else "were"
+        notes.append(
+            f"{pluralize(result.unwanted, 'cell')} {were} left out because of"
+            " --experts-per-query: the table has each expert's mean score and price, so that"
+            " you can choose experts; to fit a router, collect the rest with"
+            " --experts-per-query all"
+        )
+    for expert, reasons in result.reasons.items():
+        counts = [f"{pluralize(count, 'answer')}: {reason}" for reason, count in reasons[:_REASONS]]
         more = sum(count for _, count in reasons[_REASONS:])
         notes.append(
-            f"{expert}: {'; '.join(told)}{f'; {more:,} for other reasons' if more else ''}"
+            f"{expert}: {'; '.join(counts)}{f'; {more:,} for other reasons' if more else ''}"
         )
     print_notes(notes, mark="")
 
 
-def _as_dict(found: CollectionResult) -> dict[str, Any]:
+def _as_dict(result: CollectionResult) -> dict[str, Any]:
     names = ("expert", "total", "known", "done", "errors", "dollars", "reserved", "calls", "state")
-    experts = [{name: getattr(each, name) for name in names} for each in found.tallies]
+    experts = [{name: getattr(each, name) for name in names} for each in result.tallies]
     return {
-        "table": str(found.table),
-        "spent": found.spent,
-        "paid": found.spending.paid,
-        "reserved": found.spending.reserved,
-        "lost_calls": found.spending.lost_calls,
-        "complete": found.complete,
-        "left_out": found.left_out,
-        "scorable": None if found.coverage is None else found.coverage.scorable,
-        "empty": found.empty,
-        "unwanted": found.unwanted,
-        "is_capped": found.is_capped,
-        "reasons": {expert: dict(reasons) for expert, reasons in found.reasons.items()},
+        "table": str(result.table),
+        "spent": result.spent,
+        "paid": result.spending.paid,
+        "reserved": result.spending.reserved,
+        "lost_calls": result.spending.lost_calls,
+        "complete": result.complete,
+        "left_out": result.left_out,
+        "scorable": None if result.coverage is None else result.coverage.scorable,
+        "empty": result.empty,
+        "unwanted": result.unwanted,
+        "is_capped": result.is_capped,
+        "reasons": {expert: dict(reasons) for expert, reasons in result.reasons.items()},
         "experts": experts,
     }

@@ -161,7 +161,7 @@ def _show_at_target(comparison: Comparison) -> None:
         ["router", "saved [95%]", "kept [95%]", "$ per 1,000 [95%]", f"{comparison.default} is"],
         rows,
     )
-    wanted = (
+    promise = (
         f"within {target['value']:g} dollars per 1,000 queries"
         if is_budget
         else f"{100 * target['value']:g}% of the score kept"
@@ -170,7 +170,7 @@ def _show_at_target(comparison: Comparison) -> None:
     print_notes(
         [
             (
-                f"each router at its own operating point for the target: {wanted}, guaranteed on"
+                f"each router at its own operating point for the target: {promise}, guaranteed on"
                 " the training rows with 95% confidence;"
             ),
             (

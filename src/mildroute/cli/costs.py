@@ -60,16 +60,18 @@ def costs_from_log(
             f"--out must be a Parquet file, got {out.name!r}; choose a name that ends"
             " with .parquet."
         )
-    found = join(folder, only_with_text=only_with_text)
-    found.save(out)
-    values, notes = _estimates(found, price_weight or 0.0)
+    logged_table = join(folder, only_with_text=only_with_text)
+    logged_table.save(out)
+    values, notes = _estimates(logged_table, price_weight or 0.0)
     if as_json:
-        print_json(_as_dict(found, out, values, notes))
+        print_json(_as_dict(logged_table, out, values, notes))
     else:
-        _show(found, out, values, notes)
+        _show(logged_table, out, values, notes)
 
 
-def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, Any], list[str]]:
+def _estimates(
+    logged_table: LoggedCostTable, price_weight: float
+) -> tuple[dict[str, Any], list[str]]:
     """Return estimates for the experts, and notes on the log and on a shadow router.
 
     Without exploration, no other expert had a chance, so there are no estimates.
@@ -79,12 +81,12 @@ def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, A
     from mildroute.exceptions import TableError
 
     try:
-        logged = read_logged_decisions(found.arrow, price_weight=price_weight)
+        logged = read_logged_decisions(logged_table.arrow, price_weight=price_weight)
     except TableError as error:
         return {}, [str(error)]
     values = {
-        name: (estimate, _plain_mean(logged, place))
-        for place, (name, estimate) in enumerate(estimate_expert_costs(logged).items())
+        name: (estimate, _plain_mean(logged, index))
+        for index, (name, estimate) in enumerate(estimate_expert_costs(logged).items())
     }
     notes = [
         *logged.notes,
@@ -94,7 +96,7 @@ def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, A
             for warning in estimate.warnings
         ),
     ]
-    shadowed, choice = _shadow(found, logged)
+    shadowed, choice = _shadow(logged_table, logged)
     if shadowed is not None:
         notes.append(
             f"the shadow router would have cost {estimate_policy_cost(shadowed, choice)} on"
@@ -107,21 +109,21 @@ def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, A
     return values, notes
 
 
-def _plain_mean(logged: LoggedDecisions, place: int) -> float:
+def _plain_mean(logged: LoggedDecisions, index: int) -> float:
     import numpy as np
 
-    own = logged.costs[logged.has_answer & (logged.chosen == place)]
+    own = logged.costs[logged.has_answer & (logged.chosen == index)]
     return float(np.mean(own)) if len(own) else float("nan")
 
 
 def _shadow(
-    found: LoggedCostTable, logged: LoggedDecisions
+    logged_table: LoggedCostTable, logged: LoggedDecisions
 ) -> tuple[LoggedDecisions | None, list[str]]:
     """Return the decisions for which a shadow router chose a known expert, and its choices."""
     chosen = dict(
         zip(
-            found.arrow.column("query_id").to_pylist(),
-            found.arrow.column("shadow").to_pylist(),
+            logged_table.arrow.column("query_id").to_pylist(),
+            logged_table.arrow.column("shadow").to_pylist(),
             strict=True,
         )
     )
@@ -131,30 +133,33 @@ def _shadow(
 
 
 def _as_dict(
-    found: LoggedCostTable, out: Path, values: dict[str, Any], notes: list[str]
+    logged_table: LoggedCostTable, out: Path, values: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
     from mildroute._format import to_jsonable
 
     counts = {
-        name: getattr(found, name)
+        name: getattr(logged_table, name)
         for name in ("rows", "decisions", "without_score", "without_answer", "unknown")
     }
     experts = {
         name: {**to_jsonable(estimate), "plain_mean": plain}
         for name, (estimate, plain) in values.items()
     }
-    samples = {**asdict(found.samples), "is_enough": found.samples.is_enough}
+    samples = {**asdict(logged_table.samples), "is_enough": logged_table.samples.is_enough}
     return {
         "table": str(out),
         **counts,
         "samples": samples,
         "experts": experts,
-        "notes": [*found.notes, *notes],
+        "notes": [*logged_table.notes, *notes],
     }
 
 
 def _show(
-    found: LoggedCostTable, out: Path, values: dict[str, tuple[Estimate, float]], notes: list[str]
+    logged_table: LoggedCostTable,
+    out: Path,
+    values: dict[str, tuple[Estimate, float]],
+    notes: list[str],
 ) -> None:
     rows = [
         [
@@ -174,7 +179,7 @@ def _show(
         for name, (estimate, plain) in values.items()
     ]
     if rows:
-        title = f"{found.rows:,} of {found.decisions:,} decisions have a score"
+        title = f"{logged_table.rows:,} of {logged_table.decisions:,} decisions have a score"
         print_table(
             title,
             [
@@ -188,10 +193,11 @@ def _show(
             rows,
         )
     others = [
-        f"{found.without_score:,} decisions have no score, {found.without_answer:,} no answer;"
-        f" {found.unknown:,} scores no decision"
+        f"{logged_table.without_score:,} decisions have no score,"
+        f" {logged_table.without_answer:,} no answer;"
+        f" {logged_table.unknown:,} scores no decision"
     ]
-    if found.samples.rows:
-        others.append(str(found.samples))
-    print_notes([*found.notes, *notes], mark="note:")
+    if logged_table.samples.rows:
+        others.append(str(logged_table.samples))
+    print_notes([*logged_table.notes, *notes], mark="note:")
     print_notes([*others, f"table: {out}"], mark="")

@@ -51,7 +51,7 @@ def run_demo(
         progress(0, 1, "")
         table = digits_table(seed)
     table.save(out / "costs.parquet")
-    found = _compare_demo(table, seed)
+    comparison = _compare_demo(table, seed)
     train, held_out = table.split(0.2, seed=seed)
     held_out.save(out / "held_out.parquet")
     with progress_bar("fit for any price") as progress:
@@ -70,21 +70,21 @@ def run_demo(
     if as_json:
         print_json(
             {
-                "comparison": found.as_dict(),
+                "comparison": comparison.as_dict(),
                 "assessment": measured.as_dict(),
                 "report": report or None,
             }
         )
         return
-    _show_demo(found, measured, fitted.note, out, report or left_out)
+    _show_demo(comparison, measured, fitted.note, out, report or left_out)
 
 
 def _compare_demo(table: CostTable, seed: int) -> Comparison:
     from mildroute.encoders.numbers import NumberEncoder
     from mildroute.evaluation.comparison import compare, default_routers
 
-    wanted = ("MildRouter", "kNN", "TDEF")
-    routers = {name: router for name, router in default_routers(seed).items() if name in wanted}
+    names = ("MildRouter", "kNN", "TDEF")
+    routers = {name: router for name, router in default_routers(seed).items() if name in names}
     with progress_bar("compare routers") as progress:
         return compare(
             table,
@@ -97,13 +97,13 @@ def _compare_demo(table: CostTable, seed: int) -> Comparison:
 
 
 def _show_demo(
-    found: Comparison, measured: RouterEvaluation, note: str, out: Path, report: str
+    comparison: Comparison, measured: RouterEvaluation, note: str, out: Path, report: str
 ) -> None:
     typer.echo(
         "1,797 handwritten digits; a tree, a linear model and a support vector machine at 0.1, 1"
         " and 10 dollars per 1,000."
     )
-    show_comparison(found)
+    show_comparison(comparison)
     print_notes(
         [
             measured.savings.sentence if measured.savings else "",

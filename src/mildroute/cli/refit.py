@@ -169,8 +169,8 @@ def _suggest(
         raise ArgumentError(
             f"--suggest must be at most {len(table)}, the table's rows, got {count}."
         )
-    known = known_experts(table, router.encoder_, seed=seed)
-    rows = known.order_queries(count, random_state=seed)
+    reference = known_experts(table, router.encoder_, seed=seed)
+    rows = reference.order_queries(count, random_state=seed)
     pq.write_table(table.arrow.select(["query_id", "input"]).take(rows), out)
     if as_json:
         return print_json({"queries": str(out), "rows": count})

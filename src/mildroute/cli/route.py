@@ -186,7 +186,7 @@ def _rows(path: Path, column: str | None) -> list[_Input]:
             )
     key = next((key for key in ("request_id", "id") if key in table.column_names), None)
     ids = [None] * len(texts) if key is None else as_text(table.column(key), key).to_pylist()
-    return [_Input(text, given or None) for text, given in zip(texts, ids, strict=True)]
+    return [_Input(text, request_id or None) for text, request_id in zip(texts, ids, strict=True)]
 
 
 def _lines(path: Path) -> list[_Input]:
@@ -195,36 +195,38 @@ def _lines(path: Path) -> list[_Input]:
         lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{str(path)!r} must be a readable text file, got: {error}.") from error
-    for place, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ArgumentError(
-                f"every line must be an input, got an empty line {place} of {str(path)!r};"
+                f"every line must be an input, got an empty line {number} of {str(path)!r};"
                 " remove it."
             )
     if path.suffix in _JSON:
-        return [_asked_in(line, place) for place, line in enumerate(lines, 1)]
+        return [_input_in(line, number) for number, line in enumerate(lines, 1)]
     return [_Input(line.rstrip("\r"), None) for line in lines]
 
 
-def _asked_in(line: str, place: int) -> _Input:
+def _input_in(line: str, number: int) -> _Input:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ArgumentError(f"line {place} must be JSON, got: {error}.") from error
+        raise ArgumentError(f"line {number} must be JSON, got: {error}.") from error
     value = entry.get("input", entry.get("text")) if isinstance(entry, dict) else entry
     if not isinstance(value, str):
         raise ArgumentError(
-            f"line {place} must have a text under 'input' or 'text', got {value!r:.80}."
+            f"line {number} must have a text under 'input' or 'text', got {value!r:.80}."
         )
-    given = (
+    request_id = (
         (entry.get("id") if entry.get("request_id") is None else entry["request_id"])
         if isinstance(entry, dict)
         else None
     )
-    if not (given is None or isinstance(given, str | int)) or isinstance(given, bool):
+    if not (request_id is None or isinstance(request_id, str | int)) or isinstance(
+        request_id, bool
+    ):
         raise ArgumentError(
-            f"line {place} must have a text or a whole number under 'request_id' or 'id', got"
-            f" {given!r:.80}."
+            f"line {number} must have a text or a whole number under 'request_id' or 'id', got"
+            f" {request_id!r:.80}."
         )
     # An empty id counts as no id, as in the gateway.
-    return _Input(value, None if given is None else str(given) or None)
+    return _Input(value, None if request_id is None else str(request_id) or None)

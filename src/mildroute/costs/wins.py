@@ -68,7 +68,7 @@ def dominated_experts(scores: Matrix, dollars: Matrix | None) -> dict[int, int]:
     An expert dominates another if it is never worse in score, never more expensive, and better on
     some row.
     """
-    # Less is worse in every column.
+    # In every column of each row, more is better.
     values = scores if dollars is None else np.vstack([scores, -dollars])
     # A few rows settle most pairs of experts.
     head = values[:_HEAD_ROWS]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         config_of as config_of,
         write_config as write_config,
     )
-    from mildroute.deep.models import resnet18_32 as resnet18_32
+    from mildroute.deep.resnet import resnet18_32 as resnet18_32
     from mildroute.deep.router import DeepRouter as DeepRouter
     from mildroute.deep.trainer import DeferralTrainer as DeferralTrainer
 
@@ -26,7 +26,7 @@ __all__, _get, __dir__ = lazy_exports(
     __name__,
     {
         "mildroute.deep.config": ("DeferralConfig", "config_of", "write_config"),
-        "mildroute.deep.models": ("resnet18_32",),
+        "mildroute.deep.resnet": ("resnet18_32",),
         "mildroute.deep.router": ("DeepRouter",),
         "mildroute.deep.trainer": ("DeferralTrainer",),
     },

@@ -1,7 +1,7 @@
 """A single fine-tuning run.
 
-The network is evaluated on held-out rows several times per epoch and its best state is kept, since
-end-to-end routers overfit within an epoch or two.
+The run evaluates the network on held-out rows several times per epoch and keeps the best state,
+since end-to-end routers overfit within an epoch or two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from mildroute._transformers import need, quiet
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.models import Classifier
-from mildroute.deep.trainer import CostRows, DeferralTrainer, TextReader
+from mildroute.deep.trainer import DeferralTrainer
+from mildroute.deep.training_data import CostRows, TextReader
 from mildroute.routers.training_rows import Matrix
 
 __all__ = [
@@ -31,13 +32,15 @@ __all__ = [
 ]
 
 
-# Evaluations on held-out rows per epoch; evaluations without a gain in cost or loss after which
-# training ends; warm-up share of the steps.
-_LOOKS, _PATIENCE, _WARM_UP = 2, 3, 0.06
+_EVALUATIONS_PER_EPOCH = 2
+# Number of evaluations without a gain in cost or loss after which training ends.
+_PATIENCE = 3
+# Share of the steps in which the step size rises.
+_WARM_UP = 0.06
 # Number of rows scored at once.
 _SCORED = 256
-# Minimum number of held-out rows for choosing a state; below it the last state is as good.
-_FEWEST = 10
+# Minimum number of held-out rows for choosing a state; with fewer, the last state is as good.
+_MIN_HELD_OUT = 10
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,13 @@ class FineTuneConfig:
     """The hyperparameters of a fine-tuning run.
 
     Args:
-        progress: Called with the steps done and their number, or `None`.
-        weight_decay: Decay of the weights per step, in units of the step.
+        progress: Called with the number of steps done and their total; `None` for no calls.
+        weight_decay: Weight decay of the optimizer.
         optimizer: ``"adamw"``, with gradient clipping; or ``"adam"``, without clipping and with the
             decay added to the gradient of every weight.
-        schedule: ``"warm"``: the step size warms up, then falls linearly to zero; ``"falling"``: it
-            falls from the start; ``"constant"``: it stays constant.
-        steps: Maximum number of steps; 0 for all epochs.
-        keep: ``"cost"`` keeps the state that decided best on held-out rows, and three evaluations
-            without a gain in cost or loss end the training. ``"loss"`` keeps the state with the
-            lowest loss on held-out rows, which does not depend on the decision, and training runs
-            to its end.
-        trainer: A trainer with its own loss, or `None` for
-            :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
+        schedule: ``"warm"``: the step size rises, then falls linearly to zero; ``"constant"``.
+        trainer: A trainer with its own loss; `None` uses
+            :class:`~mildroute.deep.trainer.DeferralTrainer`.
     """
 
     epochs: float = 3.0
@@ -67,31 +64,32 @@ class FineTuneConfig:
     progress: Callable[[int, int], None] | None = None
     weight_decay: float = 0.01
     optimizer: Literal["adamw", "adam"] = "adamw"
-    schedule: Literal["warm", "falling", "constant"] = "warm"
-    steps: int = 0
-    keep: Literal["cost", "loss"] = "cost"
+    schedule: Literal["warm", "constant"] = "warm"
     trainer: type[DeferralTrainer] | None = None
 
 
 @dataclass(frozen=True)
 class FineTuneData:
-    """The inputs of some rows in a reader's form, with their costs, and weights or `None`.
+    """The rows of a training run.
 
-    Costs have shape (n, p), weights shape (n,).
+    Args:
+        inputs: Inputs of n rows in the form of the classifier's reader.
+        costs: Shape (n, p).
+        weights: Weight of each row, shape (n,), or `None`.
     """
 
     inputs: list[dict[str, Any]]
     costs: Matrix
     weights: NDArray[np.float64] | None = None
 
-    def part(self, places: NDArray[np.intp]) -> FineTuneData:
-        """Return some of the rows."""
-        weights = None if self.weights is None else self.weights[places]
-        return FineTuneData([self.inputs[index] for index in places], self.costs[places], weights)
+    def part(self, rows: NDArray[np.intp]) -> FineTuneData:
+        """Return some of the rows, by index."""
+        weights = None if self.weights is None else self.weights[rows]
+        return FineTuneData([self.inputs[row] for row in rows], self.costs[rows], weights)
 
 
 def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.intp]:
-    """Return rows to hold out, drawn evenly from each group.
+    """Return the indices of rows to hold out, drawn evenly from each group.
 
     Args:
         rows: Number of rows, n.
@@ -100,10 +98,10 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
         seed: Seed of the draw.
 
     Returns:
-        Row numbers in ascending order; empty if there would be fewer than ten.
+        Indices in ascending order; empty if there would be fewer than ten.
     """
     count = round(share * rows)
-    if count < _FEWEST:
+    if count < _MIN_HELD_OUT:
         return np.empty(0, dtype=np.intp)
     order = np.random.default_rng(seed).permutation(rows)
     if groups is not None:
@@ -113,13 +111,13 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
 
 
 def comparable_costs(costs: Matrix, reward: str) -> Matrix:
-    """Return costs from 0 up, in units in which rewards sum to 1 per row on average.
+    """Shift costs to start at 0 and scale them so that the rewards of a row sum to 1 on average.
 
-    Sign and currency thus do not matter.
+    The result does not depend on the sign or the currency of the costs.
 
     Args:
         costs: Shape (n, p).
-        reward: Name of the reward; the complement has its own unit.
+        reward: Name of the reward. The complement has its own scale, so its costs are only shifted.
     """
     raised = costs - min(costs.min(), 0.0)
     if reward == "complement":
@@ -138,39 +136,37 @@ def fine_tune(
     train: FineTuneData,
     held_out: FineTuneData,
     deferral: DeferralConfig,
-    plan: FineTuneConfig,
+    config: FineTuneConfig,
 ) -> float:
-    """Train a classifier in place and leave it in its best state on the held-out rows.
+    """Train a classifier in place and leave it in the state that chose best on the held-out rows.
 
     Args:
         classifier: The network and its reader.
         train: Training rows, with costs in the units of the loss.
-        held_out: Rows for choosing the state, with weights already multiplied into their costs; may
-            be empty.
+        held_out: Rows for choosing the state, with weights already multiplied into their costs.
+            Without any, training runs to its end and keeps the last state.
         deferral: Margins, reward and decision.
-        plan: Hyperparameters of the run.
+        config: Hyperparameters of the run.
 
     Returns:
-        Number of epochs of training behind the state that was kept.
+        Number of epochs after which the kept state was reached.
     """
     with tempfile.TemporaryDirectory(prefix="mildroute-") as scratch, quiet():
-        trainer = _trainer(classifier, train, held_out, deferral, plan, scratch)
+        trainer = _trainer(classifier, train, held_out, deferral, config, scratch)
         trainer.train()
     steps = trainer.state.best_global_step if held_out.inputs else None
     classifier.model.eval().cpu()
-    return float(
-        trainer.state.epoch if not steps else steps / math.ceil(len(train.inputs) / plan.batch_size)
-    )
+    if not steps:
+        return float(trainer.state.epoch)
+    return float(steps / math.ceil(len(train.inputs) / config.batch_size))
 
 
 def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matrix:
     """Return the scores of a network, computed on a GPU if there is one."""
     torch = need("torch")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, parts = (
-        classifier.model.eval().to(device),
-        [np.empty((0, classifier.model.config.num_labels))],
-    )
+    model = classifier.model.eval().to(device)
+    parts = [np.empty((0, model.config.num_labels))]
     with torch.inference_mode():
         for start in range(0, len(inputs), _SCORED):
             batch = classifier.reader.batch(inputs[start : start + _SCORED])
@@ -189,69 +185,66 @@ def _trainer(
     train: FineTuneData,
     held_out: FineTuneData,
     deferral: DeferralConfig,
-    plan: FineTuneConfig,
+    config: FineTuneConfig,
     scratch: str,
 ) -> DeferralTrainer:
     transformers = need("transformers")
-    trainer = (plan.trainer or DeferralTrainer)(
+    trainer = (config.trainer or DeferralTrainer)(
         model=classifier.model,
         args=transformers.TrainingArguments(
             output_dir=scratch,
-            **_arguments(classifier, len(train.inputs), bool(held_out.inputs), plan),
+            **_arguments(classifier, len(train.inputs), bool(held_out.inputs), config),
         ),
         train_dataset=CostRows(train.inputs, train.costs, train.weights),
         eval_dataset=CostRows(held_out.inputs, held_out.costs) if held_out.inputs else None,
         data_collator=classifier.reader.batch,
-        callbacks=[_patience()] if held_out.inputs and plan.keep == "cost" else [],
+        callbacks=[_early_stopping()] if held_out.inputs else [],
         margins=deferral.margins,
         reward=deferral.reward,
         decision=deferral.decision,
-        optimizers=(_adam(classifier.model, plan) if plan.optimizer == "adam" else None, None),
+        optimizers=(_adam(classifier.model, config) if config.optimizer == "adam" else None, None),
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    if plan.progress is not None:
-        trainer.add_callback(_telling(plan.progress))
+    if config.progress is not None:
+        trainer.add_callback(_progress_callback(config.progress))
     return trainer
 
 
 def _arguments(
-    classifier: Classifier, rows: int, looks: bool, plan: FineTuneConfig
+    classifier: Classifier, rows: int, has_held_out: bool, config: FineTuneConfig
 ) -> dict[str, Any]:
-    steps = math.ceil(math.ceil(rows / plan.batch_size) * plan.epochs)
+    """Return the arguments of ``transformers.TrainingArguments``."""
+    steps = math.ceil(math.ceil(rows / config.batch_size) * config.epochs)
+    evaluation_steps = max(1, math.ceil(steps / (_EVALUATIONS_PER_EPOCH * config.epochs)))
     return {
-        "num_train_epochs": plan.epochs,
-        "learning_rate": plan.learning_rate,
-        "per_device_train_batch_size": plan.batch_size,
-        "per_device_eval_batch_size": 2 * plan.batch_size,
-        "weight_decay": plan.weight_decay,
-        "max_steps": plan.steps or -1,
-        "seed": plan.seed,
+        "num_train_epochs": config.epochs,
+        "learning_rate": config.learning_rate,
+        "per_device_train_batch_size": config.batch_size,
+        "per_device_eval_batch_size": 2 * config.batch_size,
+        "weight_decay": config.weight_decay,
+        "seed": config.seed,
         "report_to": "none",
         "logging_strategy": "no",
         "disable_tqdm": True,
         "remove_unused_columns": False,
         "dataloader_pin_memory": need("torch").cuda.is_available(),
-        "lr_scheduler_type": "constant" if plan.schedule == "constant" else "linear",
-        "warmup_steps": int(_WARM_UP * steps) if plan.schedule == "warm" else 0,
-        "max_grad_norm": 0.0 if plan.optimizer == "adam" else 1.0,
-        **(_by_length() if isinstance(classifier.reader, TextReader) else {}),
-        **(
-            _looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs))), plan)
-            if looks
-            else {"save_strategy": "no"}
-        ),
+        "lr_scheduler_type": "constant" if config.schedule == "constant" else "linear",
+        "warmup_steps": int(_WARM_UP * steps) if config.schedule == "warm" else 0,
+        "max_grad_norm": 0.0 if config.optimizer == "adam" else 1.0,
+        **(_batching_by_length() if isinstance(classifier.reader, TextReader) else {}),
+        **(_evaluation_arguments(evaluation_steps) if has_held_out else {"save_strategy": "no"}),
     }
 
 
-def _adam(model: Any, plan: FineTuneConfig) -> Any:
-    """Return Adam as published; the trainer's own would exempt biases and norms from decay."""
+def _adam(model: Any, config: FineTuneConfig) -> Any:
+    """Return Adam with decay of all weights; the Trainer would exempt biases and norms."""
     return need("torch").optim.Adam(
-        model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
 
 
-def _looks(steps: int, plan: FineTuneConfig) -> dict[str, Any]:
-    """Return arguments that evaluate at regular steps and restore the best state at the end."""
+def _evaluation_arguments(steps: int) -> dict[str, Any]:
+    """Return arguments that evaluate every few steps and restore the best state at the end."""
     return {
         "eval_strategy": "steps",
         "save_strategy": "steps",
@@ -260,13 +253,13 @@ def _looks(steps: int, plan: FineTuneConfig) -> dict[str, Any]:
         "save_total_limit": 1,
         "save_only_model": True,
         "load_best_model_at_end": True,
-        "metric_for_best_model": "deferral_loss" if plan.keep == "cost" else "loss",
+        "metric_for_best_model": "deferral_loss",
         "greater_is_better": False,
     }
 
 
-def _by_length() -> dict[str, Any]:
-    """Return arguments that batch texts of similar length, so that little padding is needed.
+def _batching_by_length() -> dict[str, Any]:
+    """Return arguments that put texts of similar length into a batch, to save padding.
 
     The name of the option depends on the version of transformers.
     """
@@ -278,11 +271,11 @@ def _by_length() -> dict[str, Any]:
     )
 
 
-def _patience() -> Any:
+def _early_stopping() -> Any:
     """Return a callback that ends training after several evaluations without a gain.
 
-    A gain in loss counts too: a network with random weights lowers its loss for epochs before it
-    changes its first choice.
+    A gain in loss counts too: a network with random weights lowers its loss for epochs before its
+    first choice changes.
     """
 
     class EarlyStopping(need("transformers").TrainerCallback):  # type: ignore[misc]
@@ -293,10 +286,10 @@ def _patience() -> Any:
         def on_evaluate(
             self, _args: Any, _state: Any, control: Any, metrics: dict[str, float], **_rest: Any
         ) -> None:
-            seen = {name: metrics[name] for name in ("eval_deferral_loss", "eval_loss")}
-            gains = [value < self.lowest.get(name, math.inf) for name, value in seen.items()]
+            values = {name: metrics[name] for name in ("eval_deferral_loss", "eval_loss")}
+            gains = [value < self.lowest.get(name, math.inf) for name, value in values.items()]
             self.lowest = {
-                name: min(value, self.lowest.get(name, math.inf)) for name, value in seen.items()
+                name: min(value, self.lowest.get(name, math.inf)) for name, value in values.items()
             }
             self.waited = 0 if any(gains) else self.waited + 1
             control.should_training_stop = control.should_training_stop or self.waited >= _PATIENCE
@@ -304,9 +297,9 @@ def _patience() -> Any:
     return EarlyStopping()
 
 
-def _telling(progress: Callable[[int, int], None]) -> Any:
-    class Telling(need("transformers").TrainerCallback):  # type: ignore[misc]
+def _progress_callback(progress: Callable[[int, int], None]) -> Any:
+    class ReportProgress(need("transformers").TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, _args: Any, state: Any, _control: Any, **_rest: Any) -> None:
             progress(state.global_step, state.max_steps)
 
-    return Telling()
+    return ReportProgress()

@@ -1,7 +1,4 @@
-"""Networks for routers.
-
-Functions to load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels.
-"""
+"""Load and save Hugging Face classifiers whose labels are the experts."""
 
 from __future__ import annotations
 
@@ -10,103 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
-
 from mildroute._transformers import need, quiet
-from mildroute.deep.trainer import ImageReader, Reader, TextReader
+from mildroute.deep.resnet import SMALL_IMAGES, resnet18_32
+from mildroute.deep.training_data import ImageReader, Reader, TextReader
 from mildroute.encoders.hub_models import find_model, max_tokens as read_max_tokens
 from mildroute.encoders.image_models import read_preparation
 from mildroute.exceptions import ArgumentError
 
-__all__ = [
-    "SMALL_IMAGES",
-    "Classifier",
-    "Kind",
-    "SmallResNet",
-    "SmallResNetConfig",
-    "kind_of",
-    "load_classifier",
-    "resnet18_32",
-    "save_classifier",
-]
-
-
-# ResNet-18 for small images: transformers' own network with a stem that keeps all of the 32 x 32
-# pixels.
-
-
-# Preparation of an image for it, in the terms of ``preprocessor_config.json``.
-SMALL_IMAGES: dict[str, Any] = {
-    "size": {"height": 32, "width": 32},
-    "resample": 2,
-    "image_mean": [0.5] * 3,
-    "image_std": [0.25] * 3,
-}
-
-_HUGGING_FACE = need("transformers")
-
-
-class SmallResNetConfig(_HUGGING_FACE.ResNetConfig):  # type: ignore[name-defined]
-    """A ``ResNetConfig`` of its own type.
-
-    Its own type prevents the ordinary stem from being built around these weights by mistake.
-    """
-
-    model_type = "mildroute_resnet"
-
-
-class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[name-defined]
-    """A ResNet whose stem is one 3 x 3 convolution of stride 1, with no pooling after it."""
-
-    config_class = SmallResNetConfig
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        stem = self.resnet.embedder
-        stem.embedder.convolution = torch.nn.Conv2d(
-            config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False
-        )
-        stem.pooler = torch.nn.Identity()
-        # Initialize again, for the new convolution.
-        self.post_init()
-
-
-def resnet18_32(labels: int | Sequence[str]) -> Any:
-    """Return a ResNet-18 for images of 32 x 32 with random weights.
-
-    Args:
-        labels: Number of experts, or their names.
-
-    Returns:
-        A :class:`SmallResNet`, for :class:`~mildroute.deep.trainer.DeferralTrainer` or any other
-        trainer.
-
-    Example:
-        >>> model = resnet18_32(["small", "large"])
-        >>> model.config.label2id, sum(weights.numel() for weights in model.parameters())
-        ({'small': 0, 'large': 1}, 11169858)
-    """
-    names = (
-        [f"expert_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
-    )
-    config = SmallResNetConfig(
-        embedding_size=64,
-        hidden_sizes=[64, 128, 256, 512],
-        depths=[2, 2, 2, 2],
-        layer_type="basic",
-        id2label=dict(enumerate(names)),
-        label2id={name: index for index, name in enumerate(names)},
-    )
-    return SmallResNet(config)
-
-
-_HUGGING_FACE.AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=True)
-_HUGGING_FACE.AutoModelForImageClassification.register(
-    SmallResNetConfig, SmallResNet, exist_ok=True
-)
-
-
-# Classifiers by folder or hub name, with one label per expert, and their input readers.
+__all__ = ["Classifier", "Kind", "kind_of", "load_classifier", "save_classifier"]
 
 
 # Kinds of inputs of a router.
@@ -116,7 +24,7 @@ _SETTINGS = "preprocessor_config.json"
 
 
 class Classifier(NamedTuple):
-    """A network with the reader of its inputs."""
+    """A network and the reader of its inputs."""
 
     model: Any
     reader: Reader
@@ -127,7 +35,7 @@ def load_classifier(
 ) -> Classifier:
     """Return a classifier with a label for each expert.
 
-    If the model has no head of that size, it gets one with random weights.
+    A model whose head has another size gets a new one with random weights.
 
     Args:
         source: A folder, a hub name (which is then downloaded), or `None`: all-MiniLM-L6-v2 for

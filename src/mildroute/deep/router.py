@@ -11,29 +11,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute._transformers import need
 from mildroute.deep._randomness import own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.deep.selection import (
-    REWARDS,
-    Objective,
-    Optimizer,
-    objectives_of,
-    optimizer_for,
-    select,
-)
+from mildroute.deep.optimizers import Optimizer, optimizer_for
+from mildroute.deep.scorers import ImageScorer, TextScorer
+from mildroute.deep.selection import REWARDS, Objective, objectives_of, select
+from mildroute.deep.temperature import fit_temperature
 from mildroute.encoders.hub_models import find_model
 from mildroute.encoders.image_inputs import as_images
-from mildroute.encoders.image_models import prepare_image
 from mildroute.encoders.inputs import as_list, as_texts
-from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import break_ties, log_posterior
-from mildroute.routers._deferral_loss import deferral_row_loss
 from mildroute.routers._held_out_metrics import held_out_metrics
 from mildroute.routers._order import argmax_last, chosen_costs
 from mildroute.routers._rewards import MARGIN_RULES, scaled_rewards
@@ -43,58 +35,27 @@ from mildroute.routers.training_rows import Matrix, Progress
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
 
-__all__ = ["DeepRouter", "fit_temperature"]
+__all__ = ["DeepRouter"]
 
 
-# The temperature that calibrates the posterior of a network: fine-tuned networks are overconfident.
-
-
-_WIDEST = float(np.log(20.0))
-
-
-def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -> float:
-    """Return the temperature with the lowest deferral loss on held-out rows.
-
-    Args:
-        scores: Shape (n, p).
-        rewards: Shape (n, p), with row weights already multiplied in.
-        deferral: Config with the margins.
-
-    Returns:
-        Divisor of the scores, between 1/20 and 20; 1 if the rows carry no information.
-    """
-    if not rewards.any():
-        return 1.0
-    loss = deferral_row_loss(np.asarray(rewards, dtype=np.float64), np.asarray(deferral.margins))
-
-    def penalized(log: float) -> float:
-        # Regularized toward 1, so that a handful of rows changes little.
-        return float(loss(scores / np.exp(log))[0].mean() + log**2 / len(scores))
-
-    return float(np.exp(minimize_scalar(penalized, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
-
-
-# A network as a router over inputs: trained end to end by transformers, stored as ONNX, run by
-# onnxruntime alone.
-
-
+# Called with the number of steps done and their total.
 _Progress = Callable[[int, int], None] | None
 
 
 class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
-    Some of the rows are held out. Training keeps the state that decided best on them, they set the
-    temperature of the posterior, and the router's cost on them, alongside the best single expert's,
-    is in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an artifact
-    carries it, and neither torch nor transformers is needed to predict.
+    Some of the rows are held out. Training keeps the state that chose best on them. They also set
+    the temperature of the posterior, and ``validation_`` has the cost of the router and of the best
+    single expert on them. After ``fit`` the network is an array of ONNX bytes, so an artifact
+    carries it, and prediction needs neither torch nor transformers.
 
     Every parameter set to ``"cv"`` is chosen by held-out deferral loss, and one network is kept.
     The default trains three networks from the same start: the gap reward and the complement, each
     with margins of 1, and the sum with margins of 5. ``fit`` thus takes three times as long as one
     training; rewards that are equivalent on these costs are tried once. Setting ``reward`` leaves
     two trainings (margins of 1 and of 5), setting ``margins`` leaves three, and setting both leaves
-    one. The cost in ``validation_`` is that of the best one on the same rows, so it is slightly too
+    one. ``validation_`` is measured on the rows that chose the network, so its cost is slightly too
     low.
 
     Args:
@@ -276,20 +237,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
             decision=deferral.decision,
             threads=threads,
         )
-        router.margins, router.reward_, router.cv_results_ = (
-            np.asarray(deferral.margins),
-            deferral.reward,
-            {},
-        )
+        router.margins = np.asarray(deferral.margins)
+        router.reward_ = deferral.reward
+        router.cv_results_ = {}
         labels = classifier.model.config.id2label
         router.experts_ = np.array([labels[index] for index in range(len(labels))], dtype=object)
         router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
-        router.epochs_, router.validation_, router.selection_ = (
-            None,
-            None,
-            f"the model {source}, as it was",
-        )
-        router._keep(classifier, deferral)
+        router.epochs_ = None
+        router.validation_ = None
+        router.selection_ = f"the model {source}, as it was"
+        router._store_network(classifier, deferral)
         return router
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -306,7 +263,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "_network"):
             raise ArgumentError(
-                "weights of torch are known only to a router that was fitted in this process; fit"
+                "only a router that was fitted in this process has the weights of its network; fit"
                 " it again."
             )
         from mildroute.deep.models import save_classifier
@@ -317,41 +274,45 @@ class DeepRouter(RouterMixin, BaseEstimator):
     def _train(self, data: _Data, groups: Any, progress: Progress | None) -> None:
         from mildroute.deep.fine_tune import held_out_rows
 
-        costs, out = (
-            data.costs,
-            held_out_rows(len(data.costs), self.validation, groups, self.random_state or 0),
-        )
+        costs = data.costs
+        held_out = held_out_rows(len(costs), self.validation, groups, self.random_state or 0)
         objectives = objectives_of(costs, self.reward, self.margins)
-        if costs.shape[1] == 1 or not len(out):
+        if costs.shape[1] == 1 or not len(held_out):
             objectives = objectives[:1]
-        steps = self._progress_of_each(progress, len(costs) - len(out), len(objectives))
-        weights = None if data.weights is None else data.weights[out]
+        reports = self._progress_of_each(progress, len(costs) - len(held_out), len(objectives))
+        weights = None if data.weights is None else data.weights[held_out]
         selection = select(
             objectives,
-            lambda objective: self._trained(objective, next(steps), data, out),
-            costs[out],
+            lambda objective: self._train_objective(objective, next(reports), data, held_out),
+            costs[held_out],
             weights,
         )
-        (
-            classifier,
-            deferral,
-            self.epochs_,
-            (self.optimizer_, self.learning_rate_, self.weight_decay_),
-        ) = selection.trained
-        self.reward_, self.cv_results_ = selection.objective.reward, selection.tried
-        self._keep(classifier, deferral)
-        self._look_back(
-            [data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0)
+        trained = selection.trained
+        self.epochs_ = trained.epochs
+        self.optimizer_, self.learning_rate_, self.weight_decay_ = trained.optimizer
+        self.reward_ = selection.objective.reward
+        self.cv_results_ = selection.tried
+        self._store_network(trained.classifier, trained.deferral)
+        self._evaluate_held_out(
+            [data.rows[row] for row in held_out],
+            costs[held_out],
+            weights,
+            np.delete(costs, held_out, axis=0),
         )
         if len(objectives) > 1:
             self.selection_ = f"{selection.reason}; {self.selection_}"
 
-    def _trained(
-        self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]
+    def _train_objective(
+        self,
+        objective: Objective,
+        progress: _Progress,
+        data: _Data,
+        held_out_indices: NDArray[np.intp],
     ) -> tuple[Matrix, _Trained]:
-        """Train a fresh network for an objective.
+        """Train a new network for an objective.
 
-        Return its utilities of the held-out rows, and the network.
+        Returns:
+            Its utilities of the held-out rows, and the network.
         """
         from mildroute.deep.fine_tune import (
             FineTuneConfig,
@@ -362,44 +323,43 @@ class DeepRouter(RouterMixin, BaseEstimator):
         )
         from mildroute.deep.models import load_classifier
 
-        seen = comparable_costs(data.costs, objective.reward)
-        margins = (
-            self.margins if objective.margin is None else np.full(seen.shape[1], objective.margin)
-        )
+        costs = comparable_costs(data.costs, objective.reward)
+        experts = costs.shape[1]
+        margins = self.margins if objective.margin is None else np.full(experts, objective.margin)
         deferral = config_for(
-            seen, margins=margins, reward=objective.reward, decision=self.decision
+            costs, margins=margins, reward=objective.reward, decision=self.decision
         )
-        # The same seed for all, so that they differ only in their objective.
+        # All networks have the same seed, so that they differ only in their objective.
         with own_randomness(self.random_state or 0):
             classifier = load_classifier(
                 self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens
             )
-            by = optimizer_for(
+            optimizer = optimizer_for(
                 classifier.model, self.optimizer, self.learning_rate, self.weight_decay
             )
-            plan = FineTuneConfig(
-                self.epochs,
-                by.learning_rate,
-                self.batch_size,
-                self.random_state or 0,
-                tell,
-                by.weight_decay,
-                by.name,
+            config = FineTuneConfig(
+                epochs=self.epochs,
+                learning_rate=optimizer.learning_rate,
+                batch_size=self.batch_size,
+                seed=self.random_state or 0,
+                progress=progress,
+                weight_decay=optimizer.weight_decay,
+                optimizer=optimizer.name,
             )
-            share = None if data.weights is None else data.weights / data.weights.mean()
-            every = FineTuneData(classifier.reader.rows(data.rows), seen, share)
-            # The mean of weighted costs is the weighted mean by which the state is to be chosen.
-            held_out = FineTuneData(
-                every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None]
-            )
-            train = every.part(np.setdiff1d(np.arange(len(seen)), out))
-            epochs = (
-                fine_tune(classifier, train, held_out, deferral, plan) if seen.shape[1] > 1 else 0.0
-            )
+            weights = None if data.weights is None else data.weights / data.weights.mean()
+            all_rows = FineTuneData(classifier.reader.rows(data.rows), costs, weights)
+            held_out = all_rows.part(held_out_indices)
+            if held_out.weights is not None:
+                # The mean of weighted costs is the weighted mean that chooses the state.
+                weighted = held_out.costs * held_out.weights[:, None]
+                held_out = FineTuneData(held_out.inputs, weighted)
+            train = all_rows.part(np.setdiff1d(np.arange(len(costs)), held_out_indices))
+            epochs = 0.0
+            if experts > 1:
+                epochs = fine_tune(classifier, train, held_out, deferral, config)
         scores = scores_of_rows(classifier, held_out.inputs)
-        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(
-            classifier, deferral, epochs, by
-        )
+        utilities = self._utilities_of(scores, np.asarray(deferral.margins))
+        return utilities, _Trained(classifier, deferral, epochs, optimizer)
 
     def _progress_of_each(
         self, progress: Progress | None, rows: int, trainings: int
@@ -407,31 +367,33 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """Yield a progress function for each training that reports its share of the whole."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for number in range(trainings):
-            yield (
-                None
-                if progress is None
-                else partial(_tell, progress, number * steps, trainings * steps)
-            )
+            if progress is None:
+                yield None
+            else:
+                yield partial(_report_steps, progress, number * steps, trainings * steps)
 
-    def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
+    def _store_network(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """Store everything that prediction needs as plain arrays."""
-        from mildroute.deep.trainer import ImageReader, export_scores
+        from mildroute.deep.export import export_scores
+        from mildroute.deep.training_data import ImageReader
 
         reader = classifier.reader
         write_config(classifier.model.config, deferral)
-        self._network, self.onnx_ = classifier, export_scores(classifier.model, reader)
-        self.margins_, self.temperature_ = np.asarray(deferral.margins), deferral.temperature or 1.0
+        self._network = classifier
+        self.onnx_ = export_scores(classifier.model, reader)
+        self.margins_ = np.asarray(deferral.margins)
+        self.temperature_ = deferral.temperature or 1.0
         if isinstance(reader, ImageReader):
-            self.tokenizer_, self.pad_, self.preparation_ = None, 0, reader.preparation
+            self.tokenizer_ = None
+            self.pad_ = 0
+            self.preparation_ = reader.preparation
         else:
             text = reader.tokenizer.backend_tokenizer.to_str().encode()
-            self.tokenizer_, self.pad_, self.preparation_ = (
-                np.frombuffer(text, np.uint8),
-                int(reader.tokenizer.pad_token_id),
-                None,
-            )
+            self.tokenizer_ = np.frombuffer(text, np.uint8)
+            self.pad_ = int(reader.tokenizer.pad_token_id)
+            self.preparation_ = None
 
-    def _look_back(
+    def _evaluate_held_out(
         self,
         rows: list[Any],
         costs: Matrix,
@@ -439,28 +401,26 @@ class DeepRouter(RouterMixin, BaseEstimator):
         train_costs: Matrix,
     ) -> None:
         """Set the temperature and the metrics from the held-out rows."""
-        self.validation_, self.selection_ = (
-            None,
-            f"the state after {self.epochs_:.2f} epochs: the last one, for lack of held-out rows",
+        self.validation_ = None
+        self.selection_ = (
+            f"the state after {self.epochs_:.2f} epochs: the last one, for lack of held-out rows"
         )
         if not rows:
             return
-        rewards = scaled_rewards(costs, self.reward_, weights) * (
-            1 if weights is None else weights[:, None]
-        )
+        rewards = scaled_rewards(costs, self.reward_, weights)
+        if weights is not None:
+            rewards = rewards * weights[:, None]
         deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward_, self.decision)
         self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
-        written = config_of(self._network.model.config) or deferral
+        model_config = self._network.model.config
+        written = config_of(model_config) or deferral
         write_config(
-            self._network.model.config,
-            DeferralConfig(**{**vars(written), "temperature": self.temperature_}),
+            model_config, DeferralConfig(**{**vars(written), "temperature": self.temperature_})
         )
-        choice, single = (
-            argmax_last(self._utilities(rows)),
-            argmax_last(-train_costs.mean(axis=0, keepdims=True))[0],
-        )
+        choice = argmax_last(self._utilities(rows))
+        best_single = argmax_last(-train_costs.mean(axis=0, keepdims=True))[0]
         self.validation_ = held_out_metrics(
-            chosen_costs(costs, choice), costs[:, single], costs, weights
+            chosen_costs(costs, choice), costs[:, best_single], costs, weights
         )
         self.selection_ = (
             f"the state after {self.epochs_:.2f} epochs, the best on {len(rows)} held-out rows"
@@ -468,13 +428,13 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> Matrix:
         if not hasattr(self, "_scorer"):
-            self._scorer: _TextScorer | _ImageScorer = self._opened()
+            self._scorer: TextScorer | ImageScorer = self._open_scorer()
         return self._scorer.scores(X, self.batch_size) / self.temperature_
 
-    def _opened(self) -> _TextScorer | _ImageScorer:
+    def _open_scorer(self) -> TextScorer | ImageScorer:
         if self.tokenizer_ is None:
-            return _ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
-        return _TextScorer(
+            return ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
+        return TextScorer(
             self.onnx_,
             self.tokenizer_,
             max_tokens=self.max_tokens,
@@ -503,18 +463,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
             and (self.learning_rate is None or self.learning_rate > 0)
             and self.batch_size >= 1
         ):
-            values = (self.epochs, self.learning_rate, self.batch_size)
             raise ArgumentError(
                 "epochs and learning_rate must be positive and batch_size at least 1, got"
-                f" {values}."
+                f" {(self.epochs, self.learning_rate, self.batch_size)}."
             )
         if self.optimizer not in ("auto", "adam", "adamw") or not (
             self.weight_decay is None or 0 <= self.weight_decay < math.inf
         ):
-            given_pair = (self.optimizer, self.weight_decay)
             raise ArgumentError(
                 "optimizer must be 'auto', 'adam' or 'adamw' and weight_decay at least 0, got"
-                f" {given_pair}."
+                f" {(self.optimizer, self.weight_decay)}."
             )
         if not isinstance(self.reward, str) or self.reward not in ("cv", *REWARDS):
             raise ArgumentError(
@@ -543,21 +501,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
         }
 
     def __sklearn_tags__(self) -> Any:
-        """Declare a router over one column of inputs and a cost matrix."""
+        """Return tags of a router that reads one column of inputs."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = (
-            True,
-            False,
-            False,
-        )
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
         return tags
 
 
 class _Data(NamedTuple):
-    """The training data of a router.
-
-    It holds raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or `None`.
-    """
+    """The training data: inputs, their kind, costs (n, p), and weights (n,) or `None`."""
 
     rows: list[Any]
     kind: Literal["text", "image"]
@@ -571,10 +524,10 @@ class _Trained(NamedTuple):
     classifier: Classifier
     deferral: DeferralConfig
     epochs: float
-    by: Optimizer
+    optimizer: Optimizer
 
 
-def _tell(progress: Progress, before: int, total: int, done: int, _of: int) -> None:
+def _report_steps(progress: Progress, before: int, total: int, done: int, _of: int) -> None:
     progress(before + done, total, "training")
 
 
@@ -583,91 +536,16 @@ def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
     if isinstance(X, np.ndarray) and X.ndim > 1:
         return as_images(X), "image"
     rows = as_list(X)
-    return (
-        (list(as_texts(rows)), "text") if isinstance(rows[0], str) else (as_images(rows), "image")
-    )
+    if isinstance(rows[0], str):
+        return list(as_texts(rows)), "text"
+    return as_images(rows), "image"
 
 
 def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
-    """Return two numbers for each input that distinguish it from others.
-
-    They make data hashes depend on the inputs.
-    """
+    """Return two numbers for each input that distinguish it from others, for data hashes."""
     content = (
         row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes()
         for row in rows
     )
     digests = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
     return np.frombuffer(digests, np.uint32).reshape(len(rows), 2).astype(np.float64)
-
-
-# Scoring by an exported network: onnxruntime and tokenizers alone.
-
-
-_PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-
-
-class _TextScorer(TextModel):
-    """A function from texts to scores, shape (n, p).
-
-    Args:
-        tokenizer: Bytes of a ``tokenizer.json``.
-        threads: Number of threads of one run, or `None`.
-    """
-
-    def __init__(
-        self,
-        onnx: NDArray[np.uint8],
-        tokenizer: NDArray[np.uint8],
-        *,
-        max_tokens: int,
-        pad: int = 0,
-        threads: int | None = None,
-    ) -> None:
-        super().__init__(onnx, tokenizer, max_tokens=max_tokens, threads=threads)
-        self._pad = pad
-
-    def scores(self, texts: Sequence[str], size: int) -> NDArray[np.float64]:
-        """Return the scores of n texts, shape (n, p), in batches of ``size``."""
-        parts = list(self.batches(list(texts), size))
-        order = np.concatenate([rows for rows, _ in parts])
-        ordered = np.concatenate([scores for _, scores in parts]).astype(np.float64)
-        return ordered[np.argsort(order)]
-
-    def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
-        longest = max(1, *(len(encoding.ids) for encoding in tokens))
-        padded = {name: self._padded(name, tokens, longest) for name in self._inputs}
-        return np.asarray(self._session.run(None, padded)[0])
-
-    def _padded(self, name: str, tokens: list[Any], longest: int) -> NDArray[np.int64]:
-        padded = np.full(
-            (len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64
-        )
-        for index, encoding in enumerate(tokens):
-            row = getattr(encoding, _PARTS[name])
-            padded[index, : len(row)] = row
-        return padded
-
-
-class _ImageScorer:
-    """A function from images to scores, shape (n, p).
-
-    Args:
-        threads: Number of threads of one run, or `None`.
-    """
-
-    def __init__(
-        self, onnx: NDArray[np.uint8], preparation: dict[str, Any], *, threads: int | None = None
-    ) -> None:
-        self._session = open_session(onnx, threads)
-        self._preparation = preparation
-
-    def scores(self, images: Sequence[Any], size: int) -> NDArray[np.float64]:
-        """Return the scores of n Pillow images, shape (n, p), in batches of ``size``."""
-        parts = []
-        for start in range(0, len(images), size):
-            pixels = np.stack(
-                [prepare_image(image, self._preparation) for image in images[start : start + size]]
-            )
-            parts.append(self._session.run(None, {"pixel_values": pixels})[0])
-        return np.concatenate(parts).astype(np.float64)

@@ -1,13 +1,10 @@
-"""The objective of a network: reward, size of margins, optimizer.
-
-Held-out deferral loss decides between full trainings.
-"""
+"""The choice of a network's objective, by the held-out deferral loss of full trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +13,7 @@ from mildroute.routers._order import argmax_last, chosen_costs
 from mildroute.routers._rewards import scaled_rewards
 from mildroute.routers.training_rows import Matrix
 
-__all__ = [
-    "REWARDS",
-    "ModelSelection",
-    "Objective",
-    "Optimizer",
-    "is_untrained",
-    "objectives_of",
-    "optimizer_for",
-    "select",
-]
+__all__ = ["REWARDS", "ModelSelection", "Objective", "objectives_of", "select"]
 
 
 REWARDS = ("gap", "complement", "sum")
@@ -33,10 +21,18 @@ REWARDS = ("gap", "complement", "sum")
 # The sum reward is nearly uniform, (2, 1, 1) if one of three experts is right, so its scores differ
 # by little more than log 2 times the margins. Margins of 5, the largest in the paper's tuning, give
 # them the range that the other rewards have with 1. Measured on SVHN, experts 70/20/10, seed 100,
-# test cost of a small ResNet by margins: gap 1 0.150, 5 0.177; complement 5 0.179; sum 1 0.154, 2
-# 0.141, 5
-# 0.116, 10 0.138. Short trainings cannot screen: after two of five epochs all chose the best single
-# expert.
+# test cost of a small ResNet:
+#
+#     reward       margins  cost
+#     gap               1   0.150
+#     gap               5   0.177
+#     complement        5   0.179
+#     sum               1   0.154
+#     sum               2   0.141
+#     sum               5   0.116
+#     sum              10   0.138
+#
+# Short trainings cannot rank objectives: after two of five epochs all chose the best single expert.
 _NARROW, _WIDE = 1.0, 5.0
 
 T = TypeVar("T")
@@ -59,6 +55,9 @@ class ModelSelection(Generic[T]):
     """The selected objective.
 
     Args:
+        objective: The objective.
+        trained: What the caller keeps of its network.
+        reason: The reason for the choice, in words.
         tried: Every training as columns: ``reward``, ``margin`` (`None` if margins were set) and
             ``mean_cost`` on held-out rows.
     """
@@ -113,29 +112,31 @@ def select(
     Args:
         objectives: The objectives to choose from, at least one.
         train: Trains a network for an objective from scratch. Returns the utilities of the held-out
-            rows, shape (h, p), and anything that the caller wants to keep of the network.
+            rows, shape (h, p), and whatever the caller keeps of the network.
         costs: Costs of the held-out rows, shape (h, p). If empty, only the first objective is
-            trained. trained.
+            trained.
         weights: Weight of each held-out row, shape (h,), or `None`.
 
     Returns:
-        The selected objective with the result of its training; of the others only figures are kept.
+        The selected objective with its trained network, and the figures of the others.
     """
     tried = objectives if len(costs) else objectives[:1]
-    paid: list[float] = []
+    held_out_costs: list[float] = []
     best: list[T] = []
     for objective in tried:
         utilities, trained = train(objective)
-        paid.append(_mean_cost(utilities, costs, weights))
-        # At most one network besides the one in training, however many objectives there are.
-        best = best if best and paid[-1] >= min(paid[:-1]) else [trained]
-    taken = tried[int(np.argmin(paid))]
+        held_out_costs.append(_mean_cost(utilities, costs, weights))
+        # Hold at most one network besides the one in training.
+        best = best if best and held_out_costs[-1] >= min(held_out_costs[:-1]) else [trained]
+    selected = tried[int(np.argmin(held_out_costs))]
     columns: dict[str, list[Any]] = {
         "reward": [each.reward for each in tried],
         "margin": [each.margin for each in tried],
-        "mean_cost": paid,
+        "mean_cost": held_out_costs,
     }
-    return ModelSelection(taken, best[0], _reason(taken, objectives, paid, len(costs)), columns)
+    return ModelSelection(
+        selected, best[0], _reason(selected, objectives, held_out_costs, len(costs)), columns
+    )
 
 
 def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective]:
@@ -162,73 +163,15 @@ def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | 
 
 
 def _reason(
-    taken: Objective, objectives: Sequence[Objective], paid: Sequence[float], rows: int
+    selected: Objective, objectives: Sequence[Objective], held_out_costs: Sequence[float], rows: int
 ) -> str:
     name = (
-        f"{taken.reward} reward,"
-        f" {'given margins' if taken.margin is None else f'margins of {taken.margin:g}'}"
+        f"{selected.reward} reward,"
+        f" {'given margins' if selected.margin is None else f'margins of {selected.margin:g}'}"
     )
-    if len(paid) > 1:
+    if len(held_out_costs) > 1:
         return (
-            f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows,"
-            f" {min(paid):.4g}"
+            f"{name}: of {len(held_out_costs)} objectives the lowest cost on {rows} held-out rows,"
+            f" {min(held_out_costs):.4g}"
         )
     return f"{name}: {'as given' if len(objectives) == 1 else 'for lack of held-out rows'}"
-
-
-# Default optimizer, learning rate and decay, by whether a network has been trained before.
-
-
-# Untrained networks get the settings of the paper's reproduction. Measured on SVHN, experts
-# 70/20/10, seed 100, a small ResNet, five epochs, test cost: Adam with decay in the gradient 0.133,
-# AdamW at the same rate 0.167.
-_RATES = {True: 1e-3, False: 5e-5}
-_DECAYS = {"adam": 1e-3, "adamw": 0.01}
-
-
-class Optimizer(NamedTuple):
-    """The optimizer of a network's weights.
-
-    Args:
-        name: ``"adam"``, with the decay added to the gradient, or ``"adamw"``.
-    """
-
-    name: Literal["adam", "adamw"]
-    learning_rate: float
-    weight_decay: float
-
-
-def is_untrained(model: Any) -> bool:
-    """Return whether a network starts from random weights.
-
-    It does if it has batch norms and none of them has seen a batch.
-
-    The weights of a network without batch norms, such as most for texts, do not show whether they
-    are trained; such a network counts as trained.
-    """
-    seen = [part for part in model.modules() if getattr(part, "running_mean", None) is not None]
-    return bool(seen) and all(
-        bool((part.running_mean == 0).all()) and bool((part.running_var == 1).all())
-        for part in seen
-    )
-
-
-def optimizer_for(
-    model: Any, name: Literal["auto", "adam", "adamw"], rate: float | None, decay: float | None
-) -> Optimizer:
-    """Return the optimizer of a network; explicit settings take precedence.
-
-    Args:
-        model: The network before training.
-        name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else
-            AdamW.
-        rate: Learning rate; defaults to 1e-3 for a network with random weights, else 5e-5.
-        decay: Weight decay; defaults to 1e-3 with Adam, 0.01 with AdamW.
-    """
-    untrained = is_untrained(model)
-    chosen: Literal["adam", "adamw"] = name if name != "auto" else "adam" if untrained else "adamw"
-    return Optimizer(
-        chosen,
-        _RATES[untrained] if rate is None else rate,
-        _DECAYS[chosen] if decay is None else decay,
-    )

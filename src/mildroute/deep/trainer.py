@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from mildroute._transformers import need
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.encoders.image_models import prepare_image
-from mildroute.encoders.onnx_export import export_module
+from mildroute.deep.training_data import COSTS, WEIGHTS
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
@@ -21,27 +18,11 @@ from mildroute.losses.rewards import rewards_of
 from mildroute.routers._rewards import MARGIN_RULES
 from mildroute.routers.training_rows import Matrix
 
-__all__ = [
-    "COSTS",
-    "WEIGHTS",
-    "CostRows",
-    "DeferralTrainer",
-    "ImageReader",
-    "Reader",
-    "TextReader",
-    "batch_loss",
-    "deferral_metrics",
-    "export_scores",
-]
-
-
-# Columns of a data set besides the inputs of the model: costs of each row, p floats, and a weight,
-# which may be missing.
-COSTS, WEIGHTS = "costs", "weights"
+__all__ = ["DeferralTrainer", "batch_loss", "deferral_metrics"]
 
 
 class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
-    """A trainer of any sequence or image classifier as a router; its labels are the experts.
+    """A trainer that turns any sequence or image classifier into a router; labels are the experts.
 
     A data set has the inputs of the model and a column ``costs``, p floats per row. An optional
     column ``weights`` weights rows and should have a mean of 1. Evaluation reports
@@ -68,7 +49,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         'Trainer'
     """
 
-    # Our loss is the mean of a batch, so the Trainer must divide it by the number of accumulated
+    # The loss is the mean of a batch, so the Trainer must divide it by the number of accumulated
     # batches.
     loss_is_scaled_for_ga = False
 
@@ -83,11 +64,11 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         **arguments: Any,
     ) -> None:
         super().__init__(compute_metrics=self._with_deferral(compute_metrics), **arguments)
-        # Versions without that attribute ask this one instead.
+        # Other versions of transformers read this attribute instead.
         self.model_accepts_loss_kwargs = False
         self.label_names = [COSTS]
         settings = {"margins": margins, "reward": reward, "decision": decision}
-        self.deferral = self._settled(
+        self.deferral = self._choose_config(
             {name: value for name, value in settings.items() if value is not None}
         )
         write_config(self.model.config, self.deferral, experts)
@@ -110,7 +91,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         loss = batch_loss(outputs["logits"], inputs[COSTS], self.deferral, inputs.get(WEIGHTS))
         return (loss, outputs) if return_outputs else loss
 
-    def _settled(self, wanted: dict[str, Any]) -> DeferralConfig:
+    def _choose_config(self, wanted: dict[str, Any]) -> DeferralConfig:
         """Return explicit settings, else those of the model's config, else the defaults."""
         stored = config_of(self.model.config)
         if stored is not None and not wanted:
@@ -124,7 +105,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         margins = wanted.get("margins")
         by_costs = isinstance(margins, str) and margins in MARGIN_RULES
         if by_costs or wanted.get("reward") == "complement":
-            return config_for(_column_of(self.train_dataset), **wanted)
+            return config_for(_costs_of(self.train_dataset), **wanted)
         return config_for(np.zeros((1, self.model.config.num_labels)), **wanted)
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -136,13 +117,11 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
     def _with_deferral(
         self, others: Callable[[Any], dict[str, float]] | None
     ) -> Callable[[Any], dict[str, float]]:
-        def metrics(found: Any) -> dict[str, float]:
-            logits = (
-                found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
-            )
-            return deferral_metrics(logits, found.label_ids, self.deferral) | (
-                others(found) if others is not None else {}
-            )
+        def metrics(evaluation: Any) -> dict[str, float]:
+            scores = evaluation.predictions
+            scores = scores[0] if isinstance(scores, tuple) else scores
+            own = deferral_metrics(scores, evaluation.label_ids, self.deferral)
+            return own | (others(evaluation) if others is not None else {})
 
         return metrics
 
@@ -163,7 +142,7 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
             f"costs must be {tuple(logits.shape)}, one column per label of the model, got shape"
             f" {tuple(costs.shape)}."
         )
-    # Rows that the scale was not fixed on may cost more; they then give no reward to that expert.
+    # A row outside the training set may cost more than the scale; that expert then gets no reward.
     clamped = (
         costs.float().clamp(max=deferral.reward_scale)
         if deferral.reward == "complement"
@@ -182,10 +161,8 @@ def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) ->
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.
     """
-    scores, cost_tensor = (
-        torch.as_tensor(logits, dtype=torch.float64),
-        torch.as_tensor(costs, dtype=torch.float64),
-    )
+    scores = torch.as_tensor(logits, dtype=torch.float64)
+    cost_tensor = torch.as_tensor(costs, dtype=torch.float64)
     margins = torch.tensor(deferral.margins, dtype=torch.float64)
     choice = choose(scores / (deferral.temperature or 1.0), margins, decision=deferral.decision)  # type: ignore[arg-type]
     return {
@@ -195,8 +172,8 @@ def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) ->
     }
 
 
-def _column_of(dataset: Any) -> Matrix:
-    """Return costs of all training rows; only margins and scales that depend on them need this."""
+def _costs_of(dataset: Any) -> Matrix:
+    """Return the costs of all training rows."""
     if dataset is None or not hasattr(dataset, "__len__"):
         raise ArgumentError(
             "theory margins and the complement reward need a training set with a length; pass"
@@ -207,124 +184,3 @@ def _column_of(dataset: Any) -> Matrix:
     return np.asarray(
         [np.asarray(dataset[row][COSTS]) for row in range(len(dataset))], dtype=np.float64
     )
-
-
-# Inputs that trainers read.
-
-
-@dataclass(frozen=True)
-class TextReader:
-    """A reader of texts as tokens."""
-
-    tokenizer: Any
-    max_tokens: int
-
-    def rows(self, inputs: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the tokens of each text, not padded."""
-        encoded = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
-        return [
-            {name: values[row] for name, values in encoded.items()} for row in range(len(inputs))
-        ]
-
-    def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return rows as padded tensors, with their costs and weights if they have any.
-
-        Rows are padded to the longest one.
-        """
-        tokens = [{name: row[name] for name in row if name not in (COSTS, WEIGHTS)} for row in rows]
-        padded = self.tokenizer.pad(tokens, return_tensors="pt", padding_side="right")
-        return {**padded, **_targets(rows)}
-
-    def example(self) -> dict[str, Any]:
-        """Return inputs to trace a model with."""
-        tokens = dict(self.tokenizer("one", "two", return_tensors="pt"))
-        return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens}
-
-
-@dataclass(frozen=True)
-class ImageReader:
-    """A reader of images as pixels, which are prepared on demand.
-
-    All of them at once may not fit in memory.
-    """
-
-    preparation: dict[str, Any]
-
-    def rows(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return the images unchanged."""
-        return [{"image": image} for image in inputs]
-
-    def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return rows as tensors, with their costs and weights if they have any."""
-        pixels = np.stack([prepare_image(row["image"], self.preparation) for row in rows])
-        return {"pixel_values": need("torch").from_numpy(pixels), **_targets(rows)}
-
-    def example(self) -> dict[str, Any]:
-        """Return inputs to trace a model with."""
-        return {"pixel_values": need("torch").zeros(2, 3, *self.preparation["crop"])}
-
-
-# Readers that turn inputs into batches.
-Reader = TextReader | ImageReader
-
-
-class CostRows:
-    """A data set of rows with their costs for the trainer.
-
-    Args:
-        weights: Weight of each row, shape (n,), or `None`.
-    """
-
-    def __init__(
-        self, rows: list[dict[str, Any]], costs: Matrix, weights: NDArray[np.float64] | None = None
-    ) -> None:
-        self.rows = rows
-        self.costs = costs.astype(np.float32)
-        self.weights = None if weights is None else weights.astype(np.float32)
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.rows)
-
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        """Return inputs, costs and, if there are weights, the weight of a row."""
-        row = {**self.rows[place], COSTS: self.costs[place]}
-        return row if self.weights is None else {**row, WEIGHTS: self.weights[place]}
-
-
-def export_scores(model: Any, reader: Reader) -> NDArray[np.uint8]:
-    """Return a classifier as ONNX bytes whose only output is its scores.
-
-    Args:
-        model: A sequence or image classifier of transformers.
-        reader: Reader of the classifier's inputs.
-
-    Returns:
-        Bytes as uint8.
-    """
-    torch, inputs = need("torch"), reader.example()
-    if not inputs:
-        raise ArgumentError(
-            "a model must read something, got a tokenizer without model_input_names; take another"
-            " tokenizer."
-        )
-
-    class Scores(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *values: Any) -> Any:
-            return self.model(**dict(zip(inputs, values, strict=True))).logits
-
-    axes = {0: "n", 1: "t"} if isinstance(reader, TextReader) else {0: "n"}
-    return np.frombuffer(export_module(Scores(), inputs, axes), np.uint8)
-
-
-def _targets(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    torch = need("torch")
-    return {
-        name: torch.from_numpy(np.stack([row[name] for row in rows]))
-        for name in (COSTS, WEIGHTS)
-        if name in rows[0]
-    }

@@ -57,8 +57,8 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
         # test rows, but must cost what ours costs there.
         paid_there = single_points(sides.test.scores, sides.test.dollars)
         singles = tuple(
-            replace(there, score=known.score)
-            for there, known in zip(paid_there, singles, strict=True)
+            replace(at_test, score=at_train.score)
+            for at_test, at_train in zip(paid_there, singles, strict=True)
         )
         bill = max(
             dollars_per_1000(sides.test.dollars, ours),

@@ -234,7 +234,7 @@ def _saved(curve: CostQualityCurve, share: float) -> Interval:
 
 
 def _least_dollars(
-    scores: NDArray[np.float64], dollars: NDArray[np.float64], wanted: float
+    scores: NDArray[np.float64], dollars: NDArray[np.float64], quality: float
 ) -> float:
     """Return the lowest mean dollars of any choice whose mean score reaches the one wanted.
 
@@ -251,7 +251,7 @@ def _least_dollars(
             for before, after in pairwise(vertices)
         ]
     for extra, gained in sorted(steps, key=lambda step: step[0] / step[1]):
-        missing = wanted * rows - reached
+        missing = quality * rows - reached
         if missing <= _ROUNDING * rows:
             break
         share = min(1.0, missing / gained)

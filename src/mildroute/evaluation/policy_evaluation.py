@@ -101,9 +101,10 @@ class Evaluation:
 
     Example:
         >>> costs, scores = [[0, 1], [1, 0], [1, 0]], [[1, 0], [0, 1], [0, 1]]
-        >>> found = evaluate_choices([0, 1, 0], costs, scores=scores)
-        >>> round(found.deferral_loss.value, 3), round(found.gap_closed.value, 3), found.lost[0].row
-        (0.333, 0.0, 2)
+        >>> evaluation = evaluate_choices([0, 1, 0], costs, scores=scores)
+        >>> figures = evaluation.deferral_loss, evaluation.gap_closed
+        >>> [round(figure.value, 3) for figure in figures], evaluation.lost[0].row
+        ([0.333, 0.0], 2)
     """
 
     rows: int
@@ -195,14 +196,14 @@ def evaluate_choices(
 
     Example:
         >>> costs, scores, dollars = [[0, 1], [1, 0]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2
-        >>> found = evaluate_choices([0, 1], costs, scores, dollars=dollars)
-        >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
+        >>> evaluation = evaluate_choices([0, 1], costs, scores, dollars=dollars)
+        >>> evaluation.score.value, evaluation.dollars_per_1000.value, evaluation.gap_closed.value
         (1.0, 1.5, 1.0)
     """
     case = _check_arguments(choice, costs, scores, dollars, experts, reference, looks)
-    won, found = recall_counts(case.costs, case.choice)
+    won, hits = recall_counts(case.costs, case.choice)
     columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
-    columns |= _expert_columns(case, won, found)
+    columns |= _expert_columns(case, won, hits)
     units = groups if clusters is None else clusters
     drawn = bootstrap_means(columns, units, seed=seed)
     figures = {name: drawn.interval(statistic, confidence) for name, statistic in FIGURES.items()}
@@ -258,7 +259,7 @@ def _check_arguments(
 
 
 def _expert_columns(
-    case: _Case, won: NDArray[np.bool_], found: NDArray[np.bool_]
+    case: _Case, won: NDArray[np.bool_], hits: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
     right = case.scores >= 0.5
     alone = right[:, : case.experts].sum(axis=1) == 1
@@ -267,7 +268,7 @@ def _expert_columns(
         "alone found": alone & right[np.arange(len(right)), case.choice],
     }
     for index in range(won.shape[1]):
-        columns[f"won {index}"], columns[f"found {index}"] = won[:, index], found[:, index]
+        columns[f"won {index}"], columns[f"found {index}"] = won[:, index], hits[:, index]
         columns[f"chosen {index}"] = case.choice == index
     return columns
 

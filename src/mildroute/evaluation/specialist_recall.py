@@ -87,8 +87,8 @@ def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.flo
         >>> expert_recall([[0, 1, 1], [0, 0, 1], [1, 0, 1]], [0, 0, 0])
         array([1. , 0.5, nan])
     """
-    won, found = (part.sum(axis=0) for part in recall_counts(costs, choice, ties))
-    return np.where(won > 0, found / np.maximum(won, 1), np.nan)
+    won, hits = (part.sum(axis=0) for part in recall_counts(costs, choice, ties))
+    return np.where(won > 0, hits / np.maximum(won, 1), np.nan)
 
 
 def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:

@@ -119,7 +119,7 @@ def simplest_alternative(
     clusters = cluster_codes(table.clusters.codes[rows], len(rows))
     texts = [table.inputs[row] for row in rows]
     groups = None if table.groups is None else table.groups[rows].tolist()
-    rule = best_rule(texts, groups, scores, dollars, wanted=quality, clusters=clusters, seed=seed)
+    rule = best_rule(texts, groups, scores, dollars, quality=quality, clusters=clusters, seed=seed)
     if rule is None:
         return simplest
     curve = measure_curve([0.0], rule.choices[None], 1 - scores, dollars, clusters=clusters)

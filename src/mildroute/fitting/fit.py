@@ -374,16 +374,17 @@ def _check_arguments(table: CostTable, options: FitOptions, progress: Progress |
             )
 
 
-def _estimator(given: Any, role: str, method: str, get: Callable[[str], Any]) -> Any:
+def _estimator(estimator: Any, role: str, method: str, get: Callable[[str], Any]) -> Any:
     """Return the estimator passed or named, or `None` for the default."""
-    if isinstance(given, str):
-        return get(given)
-    if given is not None and (isinstance(given, type) or not hasattr(given, method)):
+    if isinstance(estimator, str):
+        return get(estimator)
+    if estimator is not None and (isinstance(estimator, type) or not hasattr(estimator, method)):
         raise ArgumentError(
-            f"{role} must be an estimator with {method}, its name, or None, got {given!r:.80}; for"
-            f" example {'TfidfEncoder()' if role == 'encoder' else 'KNNRouter()'}."
+            f"{role} must be an estimator with {method}, its name, or None, got"
+            f" {estimator!r:.80}; for example"
+            f" {'TfidfEncoder()' if role == 'encoder' else 'KNNRouter()'}."
         )
-    return given
+    return estimator
 
 
 def _fit_without_dollars(

@@ -58,12 +58,12 @@ def with_new_expert(
         seen = np.full(len(table) + len(fresh), np.nan)
         seen[rows] = new
         experts = _known(table, known, vectors, seed)
-        found = (
+        expected = (
             experts.costs_of_new(seen)
             if caution is None
             else np.maximum(experts.costs_of_new(seen, caution=caution), new.min())
         )
-        columns.append(found[: len(table)])
+        columns.append(expected[: len(table)])
     return table.with_expert(name, 1 - columns[0], *columns[1:]), (
         f"the scores of {name} are estimates from {len(rows)} scored queries,"
         f" {len(rows) - len(fresh)} of them rows of the table, and a little lower than expected, so"

@@ -15,8 +15,15 @@ from mildroute.decision.request import DecisionRequest
 from mildroute.decision.service import Caller, DecisionService
 
 if TYPE_CHECKING:
-    BaseDecisionModel = object
-    ChoiceAnswer = object
+
+    class BaseDecisionModel:
+        """The part of LangChain's class that is used here."""
+
+    class ChoiceAnswer:
+        """The part of LangChain's class that is used here."""
+
+        def __init__(self, **_: Any) -> None: ...
+
 else:
     try:
         from langchain_core.decisions import BaseDecisionModel, ChoiceAnswer

@@ -3,10 +3,10 @@
 Each distinct margin needs its own logsumexp, so p margins cost p^2 per row. But
 ``g(t) = logsumexp(t * scores)`` is analytic in ``log t``: a Chebyshev interpolant through M nodes
 gives it at every ``t = 1 / margin``, with an error that falls like ``r ** -M``. The rate depends on
-the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst known scores (a search
-found no worse ones; there is no proof) are one expert above p - 1 equal ones: their zeros lie at
-the angle ``atan(pi / log(p - 1))``, whatever the size of the scores, which gives r, and the error
-of that family is below ``r ** (1 - M) / 2``.
+the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst known scores are one
+expert above p - 1 equal ones; a search found no worse ones, but there is no proof. Their zeros are
+at the angle ``atan(pi / log(p - 1))`` for scores of any size. This angle determines r, and the
+error for such scores is below ``r ** (1 - M) / 2``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The paper's margin bounds as numbers: the worst cost of a linear router on new inputs.
 
-Such bounds are loose; they serve to compare margins and norms, not to promise a figure. The paper's
-constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it
-is ``sqrt(2) / rho``-Lipschitz, not ``2 sqrt(p) / rho``. With ``constant="sharp"`` the complexity
-term is smaller by ``sqrt(2 p)`` and the bound still holds.
+Such bounds are loose. Use them to compare margins and norms, not to promise a figure. The paper's
+constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` depends on two scores only,
+so its Lipschitz constant is ``sqrt(2) / rho``, not ``2 sqrt(p) / rho``. With ``constant="sharp"``
+the complexity term is smaller by a factor of ``sqrt(2 p)``, and the bound still holds.
 
-A bound holds for margins that were fixed before the sample was seen. With ``uniform=True`` it holds
-for all margins in (0, 1] at once, so they may be chosen on the sample. The price is a factor of 2
-in the complexity term, and the logarithm of a logarithm of every margin in the confidence term.
+A bound holds for margins that are fixed before the sample is drawn. With ``uniform=True`` it holds
+for all margins in (0, 1] at once, so they may be chosen on the sample. In return the complexity
+term doubles, and the confidence term gains the log of the log of every margin.
 """
 
 from __future__ import annotations
@@ -182,10 +182,8 @@ def margin_bound(
     """Bound the expected cost-sensitive zero-one loss by the sample alone.
 
     This is the second inequality of the paper's theorem, with its corollary for norm-bounded
-    functions.
-
-    It holds with probability ``1 - delta`` over a sample of rows, for norms that were fixed before
-    seeing it, and for margins that were fixed, too, or for all margins at once if ``uniform``.
+    functions. It holds with probability ``1 - delta`` over the sample. Norms must be fixed before
+    the sample is drawn, and so must the margins unless ``uniform`` is set.
 
     Args:
         scores: Router outputs, shape (m, p).
@@ -239,8 +237,8 @@ def expected_margin_bound(
     """Bound the expected cost-sensitive zero-one loss with the complexity expected of a sample.
 
     This is the first inequality of the paper's theorem. Its confidence term is less than a third of
-    that of :func:`margin_bound`, but it requires knowledge of the distribution: how likely every
-    label is, and norms that hold for every input, not only for those of the sample.
+    that of :func:`margin_bound`. In return it requires knowledge of the distribution: the
+    probability of each label, and norms that hold for every input and not only for the sample.
 
     Args:
         scores: Router outputs, shape (m, p).
@@ -348,8 +346,8 @@ def _complexity_term(
 ) -> float:
     """Return twice the complexity of the margin losses, by the vector contraction lemma.
 
-    Of the margins 2^-i the bound takes those just below the actual margins, which are more than
-    half of them, so holding for all margins costs a factor of 2.
+    The uniform bound rounds each margin down to a power of 2, which is more than half of it. That
+    costs a factor of 2.
     """
     return (2 if uniform else 1) * 2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity
 
@@ -367,9 +365,9 @@ def _deviation(
 ) -> float:
     """Return ``sqrt(log(1 / probability) / 2m)``, or its form for all margins at once.
 
-    All margins at once means a bound for each vector of margins 2^-i_1 to 2^-i_p, each of which
-    gets a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The shares
-    sum to 1, and i_j is at most log2(2 / rho_j).
+    The uniform form is a union bound over the vectors of margins ``(2^-i_1, ..., 2^-i_p)``. Each
+    vector gets a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The
+    shares sum to 1, and i_j is at most ``log2(2 / rho_j)``.
     """
     if not 0 < delta < 1:
         raise ArgumentError(f"delta must lie between 0 and 1, got {delta}.")

@@ -26,14 +26,13 @@ def minimizability_gap(
 ) -> float:
     """Return the minimizability gap of the deferral loss for a class of routers.
 
-    The gap is ``E* - E_x[min_k E[c_k | x]]``. The minimum over the class on a single input is that
-    over all experts: a class that can give any scores to one input, as the paper requires, can
-    choose any expert there.
+    The gap is ``E* - E_x[min_k E[c_k | x]]``. Like the paper, this assumes that the class can give
+    any scores to a single input, and so choose any expert there.
 
     Args:
         best_in_class: Lowest expected cost E* of a router of the class.
-        expected_costs: Expected cost of each expert on each input, shape (n, p). These are not the
-            costs of one answer: the row-wise minimum of those is the oracle's.
+        expected_costs: Expected cost of each expert on each input, shape (n, p). Do not pass the
+            costs of single answers: their row-wise minimum is the cost of the oracle.
         shares: Probability of each input, shape (n,); by default all inputs are equally likely.
 
     Example:

@@ -1,14 +1,12 @@
-"""The paper's general algorithm.
+"""The losses of the paper's general algorithm, with a cost c(x, k, j) for every confusion.
 
-Every confusion of label k with expert j has a cost c(x, k, j) of its own.
-
-A row has a label k, and its costs are the row ``c(x, k, .)`` of shape (p,): what each answer costs
-when k is right. The label's own cost counts as 0. Deferral is the special case in which all other
+A row has a label k and the costs ``c(x, k, .)``, shape (p,), of choosing each expert when k is
+right. The cost of the label itself counts as 0. Deferral is the special case in which all other
 costs are equal.
 
-``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper
-states it for the whole comp-sum family, but at t = 0 the left side is 1 and the logistic loss is
-log 2: multiply by :func:`upper_bound_scale` to get a bound.
+``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss. The paper states it for
+the whole comp-sum family, but at t = 0 the left side is 1 and the logistic loss is log 2. Multiply
+by :func:`upper_bound_scale` to get a bound.
 """
 
 from __future__ import annotations

@@ -32,9 +32,7 @@ _BLOCK_ELEMENTS = 1 << 18
 
 
 def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
-    """Return the probability that each expert is the one to choose.
-
-    The posterior is decoded from the scores of a router trained with these margins.
+    """Return the probability of each expert to be the right choice, decoded from scores.
 
     Args:
         scores: Router outputs, shape (n, p); finite.
@@ -59,7 +57,7 @@ def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
 def log_posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
     """Return the logarithm of :func:`posterior`.
 
-    This form distinguishes experts whose probabilities are too small for a float.
+    Unlike the posterior, it distinguishes experts whose probabilities are too small for a float.
 
     Example:
         >>> log_posterior(torch.tensor([[0.0, -200.0, -400.0]]), torch.ones(3))

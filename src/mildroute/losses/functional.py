@@ -81,8 +81,8 @@ def pairwise_loss(
 
     The loss is ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
 
-    It takes p^2 operations per row. Arguments are as in :func:`deferral_loss`, which it equals for
-    two experts.
+    It takes p^2 operations per row. Arguments are those of :func:`deferral_loss`. For two experts
+    the two losses are equal.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.0, 0.0]])
@@ -130,9 +130,9 @@ def hinge_loss(
 def tdef_loss(
     scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Return the TDEF loss (Mao et al., 2023).
+    """Return the TDEF loss (Mao et al., 2023), the logistic deferral loss with margins of 1.
 
-    It is the logistic deferral loss with all margins 1, meant for complement rewards.
+    It is meant for complement rewards.
 
     Arguments are as in :func:`deferral_loss`.
 
@@ -199,11 +199,10 @@ def ldam_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return LDAM (Cao et al., 2019) on the winner.
+    """Return the LDAM loss (Cao et al., 2019) on the winner.
 
-    It is the cross-entropy of ``s * scores`` after the winner's score is lowered by its margin.
-
-    Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
+    This is the cross-entropy of ``s * scores`` after the margin of the winner is subtracted from
+    its score. Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
 
     Args:
         scores: Router outputs, shape (n, p); the authors of LDAM use cosines.

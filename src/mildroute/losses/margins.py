@@ -1,9 +1,9 @@
-"""Confidence margins: how clearly each expert should win, given its number of labels.
+"""Confidence margins, which set by how much each expert should win.
 
 The paper draws an input and then a label k from p(k | x), which is proportional to the rewards, and
-m_k is the number of rows with the label k. :func:`reward_mass` is the expected count.
-:func:`winner_counts` assigns each row to its winner alone. That is the same for one-hot rewards,
-and far from it for the sum reward, under which every expert is a likely label of every row.
+m_k is the number of rows with the label k. :func:`reward_mass` returns the expected counts.
+:func:`winner_counts` assigns each row to its winner instead. Both agree for one-hot rewards. They
+differ much for the sum reward, with which every expert is a likely label of every row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["feature_norms", "reward_mass", "smoothed_win_counts", "theory_margin
 def winner_counts(costs: Tensor) -> Tensor:
     """Count how often each expert is the best one; tied experts share the row equally.
 
-    This is an alternative to :func:`reward_mass`, the paper's m_k, and unlike it does not depend on
-    the reward. Theory margins of winner counts with the sum reward and the largest score choose
-    wrongly as soon as one expert wins much more often than another: see the page on margins.
+    This is an alternative to :func:`reward_mass`, the paper's m_k, that does not depend on the
+    reward. Theory margins of winner counts, with the sum reward and the largest score, choose wrong
+    experts once one expert wins much more often than another; see the page on margins.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -109,7 +109,7 @@ def _check_matrix(rewards: Tensor) -> None:
 def smoothed_win_counts(counts: Tensor) -> Tensor:
     """Replace each count of zero by half of the smallest positive one.
 
-    Margins and class weights thus stay positive and finite. If all counts are zero, all become 1.
+    This keeps margins and class weights positive and finite. If all counts are zero, all become 1.
     """
     wins = counts > 0
     if not bool(wins.any()):
@@ -140,9 +140,9 @@ def theory_margins(
         offset: Added to each margin; a large one makes them nearly equal.
         norms: Norm bound X_k of each expert's features, shape (p,), such as :func:`feature_norms`;
             defaults to equal ones, as for a linear router.
-        distinct: Number of experts with their own margin, those of the largest ``m_k X_k^2``. All
-            others share one margin, as the paper suggests for many experts: that of their mean,
-            which is the best shared one. `None` gives every expert its own.
+        distinct: Number of experts with a margin of their own, those with the largest
+            ``m_k X_k^2``. The others share the margin of their mean term, which is the best shared
+            one, as the paper suggests for many experts. `None` gives each expert its own.
 
     Returns:
         Margins, shape (p,), positive and finite.

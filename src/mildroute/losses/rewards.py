@@ -52,8 +52,7 @@ def sum_rewards(costs: Tensor) -> Tensor:
 def complement_scale(costs: Tensor) -> float:
     """Return the constant that scales costs to at most 1: the largest cost, and at least 1.
 
-    Fix it on the training set and store it with the router, so that rewards mean the same on every
-    row.
+    Compute it on the training rows and store it with the router, so that all rows are scaled alike.
 
     Example:
         >>> import torch
@@ -66,7 +65,7 @@ def complement_scale(costs: Tensor) -> float:
 
 
 def complement_rewards(costs: Tensor, scale: float) -> Tensor:
-    """Return rewards of one minus the cost over ``scale`` (the paper's Lemma 2, used by TDEF).
+    """Return the rewards ``1 - cost / scale`` (the paper's Lemma 2, used by TDEF).
 
     Args:
         costs: Cost of each expert on each row, shape (n, p), at most ``scale``.
@@ -142,7 +141,7 @@ def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> 
 
 
 def winner_targets(rewards: Tensor) -> Tensor:
-    """Return shares in winning a row: 1 for the single best expert, ties split equally.
+    """Return 1 for the best expert of each row and 0 for the others; ties share the 1 equally.
 
     Args:
         rewards: Rewards (or negated costs), shape (n, p); the largest wins.

@@ -37,7 +37,7 @@ class FeatureSets:
 def build_feature_sets(
     X: Any,
     groups: Any,
-    wanted: Collection[FeatureSet],
+    names: Collection[FeatureSet],
     topics: TopicFeatures,
     clusters: NDArray[np.intp] | None = None,
 ) -> FeatureSets:
@@ -46,40 +46,40 @@ def build_feature_sets(
     Args:
         X: Vectors, shape (n, d), dense or sparse.
         groups: Group of each row, shape (n,), or `None`.
-        wanted: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
+        names: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
             only view.
         topics: A template, which is not modified.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
     features: dict[FeatureSet, Any] = {}
     transformers: dict[FeatureSet, TopicFeatures] = {}
-    if "groups" in wanted and groups is not None and len(np.unique(np.asarray(groups))) > 1:
+    if "groups" in names and groups is not None and len(np.unique(np.asarray(groups))) > 1:
         transformers["groups"] = clone(topics).set_params(clusters=())
         features["groups"] = transformers["groups"].fit_transform(
             X, groups=groups, clusters=clusters
         )
-    if "topics" in wanted or "both" in wanted:
+    if "topics" in names or "both" in names:
         transformers["topics"] = clone(topics)
         features["topics"] = transformers["topics"].fit_transform(
             X, groups=groups, clusters=clusters
         )
-    if "raw" in wanted:
+    if "raw" in names:
         features["raw"] = X
     scale = 1.0
-    if "both" in wanted:
+    if "both" in names:
         # Without groups: next to the vector, an out-of-fold posterior would leak the row's own
         # group.
         transformers["both"] = transformers["topics"].without_groups()
         shares = features["topics"][:, : len(transformers["both"].offsets_)]
         scale = _ratio(_variance(shares), _variance(X))
         features["both"] = _beside(X * scale, shares)
-    if set(wanted) == {"groups"} and not features:
+    if set(names) == {"groups"} and not features:
         raise ArgumentError(
             "features='groups' needs groups with at least two values, got none; pass groups= to"
             " fit, or take 'topics'."
         )
     return FeatureSets(
-        {view: columns for view, columns in features.items() if view in wanted}, transformers, scale
+        {view: columns for view, columns in features.items() if view in names}, transformers, scale
     )
 
 
@@ -91,9 +91,9 @@ def _beside(left: Any, right: NDArray[np.float64]) -> Any:
     )
 
 
-def _ratio(wanted: float, found: float) -> float:
+def _ratio(target: float, actual: float) -> float:
     """Return the factor between two variances; 1 if either is zero."""
-    return float(np.sqrt(wanted / found)) if wanted > 0 and found > 0 else 1.0
+    return float(np.sqrt(target / actual)) if target > 0 and actual > 0 else 1.0
 
 
 def _variance(columns: Any) -> float:

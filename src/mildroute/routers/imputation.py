@@ -80,10 +80,10 @@ def check_asked(asked: NDArray[np.bool_], names: Any = None) -> None:
         )
 
 
-def _propensities(asked: NDArray[np.bool_], given: Any) -> Matrix:
-    if given is None:
+def _propensities(asked: NDArray[np.bool_], chances: Any) -> Matrix:
+    if chances is None:
         return np.broadcast_to(asked.mean(axis=0), asked.shape)
-    propensities = np.asarray(given, dtype=np.float64)
+    propensities = np.asarray(chances, dtype=np.float64)
     if propensities.shape != asked.shape:
         raise ArgumentError(
             f"propensities must have the shape of costs, {asked.shape}, got {propensities.shape}."

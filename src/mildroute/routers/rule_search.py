@@ -58,14 +58,14 @@ def best_rule(
     scores: NDArray[np.float64],
     dollars: NDArray[np.float64],
     *,
-    wanted: float,
+    quality: float,
     clusters: NDArray[np.intp] | None = None,
     folds: int = 5,
     seed: int = 0,
 ) -> MeasuredRule | None:
     """Return the cheapest rule that keeps a share of the best single expert's score.
 
-    A rule qualifies if its mean score lies above the wanted share of the best expert's by at least
+    A rule qualifies if its mean score lies above that share of the best expert's by at least
     one standard error of the difference on the same rows, so that luck does not choose. The best
     expert is that of the highest mean score, the cheapest of equals. Rules at the same price are
     ordered by score.
@@ -75,7 +75,7 @@ def best_rule(
         groups: Group of each prompt, or ``None``.
         scores: Score of each expert on each prompt, shape (n, p), finite.
         dollars: Price of each expert's answer to each prompt, shape (n, p), finite.
-        wanted: Share of the best single expert's mean score to keep, above 0.
+        quality: Share of the best single expert's mean score to keep, above 0.
         clusters: Number of each row's cluster, shape (n,); copies of a prompt share one. Clusters
             are never divided between folds, and standard errors treat each as one observation. By
             default each row is its own cluster.
@@ -92,27 +92,27 @@ def best_rule(
         >>> groups = ["math", "chat"] * 50
         >>> scores = np.array([[0.0, 1.0], [1.0, 1.0]] * 50)
         >>> dollars = np.tile([0.001, 0.01], (100, 1))
-        >>> found = best_rule(["?"] * 100, groups, scores, dollars, wanted=0.95)
+        >>> found = best_rule(["?"] * 100, groups, scores, dollars, quality=0.95)
         >>> found.rule.words(["small", "large"])
         "group 'math' goes to large, everything else to small"
         >>> found.choices[:4].tolist()
         [1, 0, 1, 0]
     """
     rows = _rule_rows(texts, groups, scores, dollars, clusters)
-    if not 0 < wanted < np.inf:
-        raise ArgumentError(f"wanted must be a share above 0, got {wanted!r}; 0.95 is usual.")
+    if not 0 < quality < np.inf:
+        raise ArgumentError(f"quality must be a share above 0, got {quality!r}; 0.95 is usual.")
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
         raise ArgumentError(f"folds must be a number of at least 2, got {folds!r}; 5 is usual.")
     if len(texts) == 0:
         return None
-    rule, _ = _find_rule(rows, wanted)
+    rule, _ = _find_rule(rows, quality)
     if rule is None:
         return None
     fold = assign_folds(int(rows.clusters.max()) + 1, folds, seed)[rows.clusters]
     choices = np.empty(len(fold), dtype=np.intp)
     for current in np.unique(fold):
         seen, held_out = rows.take(fold != current), np.flatnonzero(fold == current).tolist()
-        found, single = _find_rule(seen, wanted)
+        found, single = _find_rule(seen, quality)
         if found is None:
             choices[held_out] = single
         else:
@@ -240,7 +240,7 @@ def _rule_rows(
     )
 
 
-def _find_rule(rows: _RuleRows, wanted: float) -> tuple[SimpleRule | None, int]:
+def _find_rule(rows: _RuleRows, quality: float) -> tuple[SimpleRule | None, int]:
     """Return the cheapest rule that qualifies and costs less than each qualifying expert.
 
     Returns:
@@ -253,13 +253,13 @@ def _find_rule(rows: _RuleRows, wanted: float) -> tuple[SimpleRule | None, int]:
     if len(clusters.sizes) < 2 or not splits:
         return None, best
     # Each expert's score above the required share of the best one's: rules qualify by its mean.
-    surplus = rows.scores - wanted * rows.scores[:, [best]]
+    surplus = rows.scores - quality * rows.scores[:, [best]]
     rounding = _ROUNDING * (float(np.abs(rows.scores).max()) or 1.0)
     everywhere = np.ones((1, len(surplus)), dtype=bool)
     single_errors = np.diag(_standard_errors(everywhere, surplus, clusters)[0])
     qualified = surplus.mean(axis=0) >= single_errors - rounding
     # The best expert keeps all of its own score, even if few rows tell how high that is.
-    qualified[best] |= wanted <= 1
+    qualified[best] |= quality <= 1
     bills = rows.dollars.mean(axis=0)
     single = int(np.argmin(np.where(qualified, bills, np.inf))) if qualified.any() else best
     limit = bills[single] * (1 - _ROUNDING) if qualified.any() else np.inf

@@ -111,7 +111,8 @@ class Exchange:
             self._report(_SEVERED)
 
     async def _route(self, body: Any) -> bytes:
-        # A buffered body comes in one message, which is not the last one if trailers follow.
+        if not body.end_of_stream:
+            return open_reply({"reason": "body_not_buffered"})
         if self._headers.get("content-encoding", "identity") != "identity":
             return open_reply({"reason": "compressed"})
         try:

@@ -140,12 +140,12 @@ class CascadePriceGrid(PriceGridRouters):
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
         """Return the posterior over columns, at a price weight or at one per row."""
-        wanted = np.asarray(weights, dtype=np.float64)
-        if wanted.ndim == 0:
-            return next(iter(self.posteriors(X, [float(wanted)])))
+        price_weights = np.asarray(weights, dtype=np.float64)
+        if price_weights.ndim == 0:
+            return next(iter(self.posteriors(X, [float(price_weights)])))
         posterior = np.empty((X.shape[0], len(self._front.experts_)))
-        for weight in np.unique(wanted):
-            rows = np.flatnonzero(wanted == weight)
+        for weight in np.unique(price_weights):
+            rows = np.flatnonzero(price_weights == weight)
             posterior[rows] = self.posterior(X[rows], weight)
         return posterior
 

@@ -51,16 +51,16 @@ class PriceGridRouters:
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
         """Return the posterior (n, p) at a price weight, or at one per row."""
-        wanted = np.asarray(weights, dtype=np.float64)
+        price_weights = np.asarray(weights, dtype=np.float64)
         if len(self.routers) == 1:
-            return self._of_one(X, wanted)
-        lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
-        if wanted.ndim == 0:
+            return self._of_one(X, price_weights)
+        lower, share = self._between(np.broadcast_to(price_weights, X.shape[0]))
+        if price_weights.ndim == 0:
             ends = [(int(lower[0]), 1 - float(share[0])), (int(lower[0]) + 1, float(share[0]))]
             return np.asarray(
                 sum(
-                    part * self.routers[place].posterior_unchecked(X)
-                    for place, part in ends
+                    part * self.routers[index].posterior_unchecked(X)
+                    for index, part in ends
                     if part > 0
                 )
             )
@@ -107,13 +107,15 @@ class PriceGridRouters:
             ]
         )
 
-    def _between(self, wanted: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    def _between(
+        self, price_weights: NDArray[np.float64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Return the grid point at or below each weight, and the fraction of the way to the next.
 
         The fraction is on a logarithmic scale.
         """
         scale = np.log1p(self.grid / self.grid[1])
-        log_weight = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
+        log_weight = np.log1p(np.minimum(price_weights, self.grid[-1]) / self.grid[1])
         lower = np.clip(np.searchsorted(scale, log_weight, side="right") - 1, 0, len(scale) - 2)
         return lower, (log_weight - scale[lower]) / (scale[lower + 1] - scale[lower])
 
