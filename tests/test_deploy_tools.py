@@ -92,6 +92,16 @@ def test_prometheus_takes_its_files_and_alerts_fire_when_they_should(
     check_with("promtool", *command, DEPLOY / "prometheus" / file)
 
 
+def test_kubernetes_takes_the_deciders(tmp_path: Path) -> None:
+    documents = yaml.safe_load_all((DEPLOY / "envoy" / "gateway-api.yaml").read_text())
+    known = [each for each in documents if each["apiVersion"] in ("v1", "apps/v1")]
+    assert [each["kind"] for each in known] == ["Deployment", "Service"]
+    path = tmp_path / "deciders.yaml"
+    path.write_text(yaml.safe_dump_all(known))
+    told = check_with("kubernetes-validate", "--strict", "-k", KUBERNETES, path)
+    assert "passed" in told
+
+
 @pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
 def test_helm_finds_no_fault_with_the_chart(values: Path) -> None:
     check_with("helm", "lint", "--strict", CHART, "--values", values)

@@ -24,7 +24,7 @@ HAND_WRITTEN = [
     DOCS / "guide" / "serving.md",
     DOCS / "guide" / "feedback.md",
     OPERATIONS / "security.md",
-    OPERATIONS / "capacity.md",
+    OPERATIONS / "scaling.md",
 ]
 
 

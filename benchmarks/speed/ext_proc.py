@@ -62,8 +62,8 @@ async def serve():
 uvloop.run(serve())
 """
 EXPERTS = """experts:
-  small: {kind: openai, base_url: 'http://127.0.0.1:1/v1', price: {input: 0.1, output: 0.2}}
-  large: {kind: openai, base_url: 'http://127.0.0.1:1/v1', price: {input: 2, output: 8}}
+  small: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: s, price: 0.1}
+  large: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: l, price: 2}
 """
 
 
@@ -140,7 +140,7 @@ def rows(quick: bool, encoder: str) -> Iterator[Row]:
     rounds, seconds = (1, 2.0) if quick else (5, 5.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        router = fit_router(folder / "fitted", encoder, 200 if quick else 1000)
+        router = fit_router(folder / "fitted", encoder, 300)
         (folder / "experts.yaml").write_text(EXPERTS)
         experts = stack.enter_context(replay_server())
         decide = ["decide", str(router), "--ext-proc", "0", "--log", str(folder / "log")]

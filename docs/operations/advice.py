@@ -47,7 +47,7 @@ ADVICE = {
             ),
             "If the outage came with a new router or a new version, go back to the previous one.",
         ),
-        "If it was killed for running out of memory, compare with [capacity](capacity.md).",
+        "If it was killed for running out of memory, compare with [scaling](scaling.md).",
     ),
     "MildrouteErrors": Advice(
         "More than one request in a hundred ends with a 5xx: every expert that was called failed,"
@@ -100,7 +100,7 @@ ADVICE = {
                 " it streams, its response."
             ),
         ),
-        "In-flight requests are rate times seconds per response: [capacity](capacity.md#rules). If"
+        "In-flight requests are rate times seconds per response: [scaling](scaling.md#rules). If"
         " one client sends too much, set `requests_per_minute` for its key.",
     ),
     "MildrouteStoreUnavailable": Advice(
@@ -276,7 +276,7 @@ ADVICE = {
         ),
         "Lost lines cannot be recovered. After the next restart, the keys' spending is too low by"
         " that amount, and `mildroute costs from-log` does not see them. Nothing deletes old files."
-        " Give the log a larger disk ([capacity](capacity.md#rules)), or delete finished files of"
+        " Give the log a larger disk ([scaling](scaling.md#rules)), or delete finished files of"
         " earlier days, once they are copied if you need them. Keep today's files: a restarted"
         " gateway without a store reads the spending for `dollars_per_day` from them. You may move"
         " the current file away; a new one begins within a second.",

@@ -34,7 +34,9 @@ from mildroute.gateway.factory import load_gateway
 from mildroute.integrations.decision_server import create_decision_app
 from mildroute.integrations.litellm import MildrouteClassifier, MildroutePlugin
 from tests.doors.artifacts import KINDS, TARGET, experts_file, make_artifact, texts_for
+from tests.experts.hostile_server import HostileServer, says
 from tests.gateway.running import TRUST, Served
+from tests.support.envoy import Envoy, be_patient, processor
 
 ROOT = Path(__file__).parents[2]
 # A Python with langchain-core 1.8, which wants other versions than the development environment has.
@@ -257,6 +259,32 @@ def langchain(case: Case) -> list[Made]:
     return made
 
 
+def ext_proc(case: Case) -> list[Made]:
+    """Decide for a real Envoy, which sends each request to the expert of its decision."""
+    folder = case.log.with_name("envoy")
+    folder.mkdir()
+    log = DecisionLogConfig(case.log, log_prompts=True)
+    config = ServiceConfig(case.target, encoder=PATIENT, log=log)
+    with (
+        DecisionService.load(case.folder, config) as inner,
+        HostileServer([says("4")]) as expert,
+        processor(inner) as server,
+        Envoy(folder, _clusters(expert.port, server.port), be_patient) as envoy,
+        httpx.Client(base_url=envoy.url, trust_env=False, verify=TRUST, timeout=60) as http,
+    ):
+        for text in case.texts:
+            body = {"model": "mildroute", "messages": [{"role": "user", "content": text}]}
+            assert http.post("/chat/completions", json=body).status_code == 200
+    made = logged(case)
+    assert [call.json["model"] for call in expert.calls] == [each.choice for each in made]
+    return made
+
+
+def _clusters(expert: int, decider: int) -> dict[str, list[int]]:
+    """Return the ports of Envoy's clusters if one server plays all experts."""
+    return {"small": [expert], "large": [expert], "deciders": [decider]}
+
+
 @dataclass(frozen=True)
 class Door:
     """A way to get decisions.
@@ -280,6 +308,7 @@ DOORS = {
     "LiteLLM's plug-in": Door(litellm_plugin),
     "LiteLLM's classifier": Door(litellm_classifier),
     "LangChain": Door(langchain),
+    "Envoy": Door(ext_proc),
 }
 
 

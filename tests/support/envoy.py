@@ -105,6 +105,11 @@ def _endpoint(port: int) -> Json:
     }
 
 
+def be_patient(configuration: Json) -> None:
+    """Let Envoy wait for decisions, however busy the machine is."""
+    http_filter(configuration, "ext_proc")["message_timeout"] = "10s"
+
+
 class Envoy:
     """A running Envoy.
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mildroute.cli._options import Budget, PriceWeight, Quality, target_of
 from mildroute.exceptions import ArgumentError
 
+if TYPE_CHECKING:
+    from mildroute.decision.service import DecisionService
+    from mildroute.experts.config import ExpertFile
+
 __all__ = ["serve_decisions_of"]
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_MAX_PORT = 65535
 
 
 def serve_decisions_of(
@@ -26,6 +31,16 @@ def serve_decisions_of(
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 8100,
+    ext_proc: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Answer Envoy's ext_proc calls at this port or address instead of HTTP requests;"
+                " port 0 picks a free one."
+            ),
+            metavar="[HOST:]PORT",
+        ),
+    ] = None,
     experts: Annotated[
         Path | None,
         typer.Option(
@@ -67,15 +82,21 @@ def serve_decisions_of(
     """Serve the decisions of a stored ROUTER to routers that ask a decision model.
 
     POST /v1/systemone and /v1/decisions answer a choice between experts. The server follows new
-    versions of the artifact and calls no expert.
+    versions of the artifact and calls no expert. With --ext-proc, it decides for an Envoy.
 
     Example: mildroute decide router --port 8100 --quality 0.95 --log decisions
     """
     from mildroute.decision.service import DecisionService, ServiceConfig
     from mildroute.decision.settings import DecisionLogConfig, ExplorationConfig, RoutingConfig
     from mildroute.experts.config import read_experts
-    from mildroute.integrations.decision_server import serve_decisions
 
+    envoy_address = None if ext_proc is None else _read_address(ext_proc)
+    if envoy_address is not None:
+        host = envoy_address[0]
+        if key_env is not None:
+            raise ArgumentError(
+                "--key-env has no meaning for Envoy, which sends no key; leave it out."
+            )
     if key_env is None and host not in _LOOPBACK and not no_key:
         raise ArgumentError(
             f"a server that others can reach needs a key, got none for {host!r}; give --key-env,"
@@ -99,10 +120,44 @@ def serve_decisions_of(
             " to send everything to the first expert until there is one."
         )
 
+    if envoy_address is not None:
+        _serve_envoy(service, *envoy_address, file)
+        return
+    from mildroute.integrations.decision_server import serve_decisions
+
     def announce(address: str) -> None:
         typer.echo(f"deciding between {', '.join(service.experts)} at {address}/v1/systemone")
 
     serve_decisions(service, host, port, announce, labels=names, key=key)
+
+
+def _read_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of an address; the host defaults to loopback."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ArgumentError(
+            f"--ext-proc must be a port or an address with a port, got {text!r}; give 9090 or"
+            " 0.0.0.0:9090."
+        )
+    return host.strip("[]") or _LOOPBACK[1], int(port)
+
+
+def _serve_envoy(
+    service: DecisionService, host: str, port: int, experts: ExpertFile | None
+) -> None:
+    """Serve decisions to Envoy until SIGINT or SIGTERM."""
+    from mildroute.integrations.envoy.server import run, serve
+
+    shown = f"[{host}]" if ":" in host else host
+    specs = () if experts is None else experts.experts
+    models = {each.name: str(each.settings.get("model") or each.name) for each in specs}
+
+    def announce(port: int) -> None:
+        names = ", ".join(service.experts)
+        typer.echo(f"deciding between {names} for Envoy at {shown}:{port}")
+
+    with service:
+        run(serve(service, f"{shown}:{port}", announce, models))
 
 
 def _key_of(variable: str) -> str:

@@ -111,8 +111,7 @@ class Exchange:
             self._report(_SEVERED)
 
     async def _route(self, body: Any) -> bytes:
-        if not body.end_of_stream:
-            return open_reply({"reason": "body_not_buffered"})
+        # A buffered body comes in one message, which is not the last one if trailers follow.
         if self._headers.get("content-encoding", "identity") != "identity":
             return open_reply({"reason": "compressed"})
         try:
