@@ -69,9 +69,10 @@ GATEWAY_LAYERS = [
     "context",
     "sampling",
     "cascade",
+    "forwarding",
     "proxy",
 ]
-GATEWAY_LAYERS += ["reload", "api", "openapi", "app", "factory", "server", "__init__"]
+GATEWAY_LAYERS += ["parent", "reload", "api", "openapi", "app", "factory", "server", "__init__"]
 HOMES = {
     "aiohttp": {"gateway"},
     "redis": {"gateway"},

@@ -300,7 +300,9 @@ async def _request_handling(calls: int) -> tuple[float, float]:
     from starlette.routing import Route, Router
 
     from mildroute.gateway.config import RequestLimits
-    from mildroute.gateway.http.request import Endpoint, InFlightLimiter, Request
+    from mildroute.gateway.http.endpoint import Endpoint
+    from mildroute.gateway.http.in_flight import InFlightLimiter
+    from mildroute.gateway.http.request import Request
 
     body, limits = json.dumps({"input": prompts(1)[0]}).encode(), RequestLimits()
     headers = [(b"content-type", b"application/json"), (b"authorization", b"Bearer x")]

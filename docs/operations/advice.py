@@ -208,11 +208,6 @@ ADVICE = {
                 "`timeout`: the expert is slow. `failover.first_byte_timeout` decides how long to"
                 " wait for a stream; lower it to fall back sooner."
             ),
-            (
-                "`hedged`: no expert failed; with `failover.hedge_delay` the next expert was called"
-                " as well and was faster. Raise the delay if this happens too often: both providers"
-                " may charge."
-            ),
         ),
         "If it continues, take the expert out of `experts.yaml`. The router's other choices do not"
         " change.",

@@ -22,11 +22,8 @@ from mildroute.decision.drift import Drift
 from mildroute.decision.log import DecisionRecord
 from mildroute.gateway.http import errors as error_responses
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.upstream.failover import (
-    FAILURE_REASONS,
-    AttemptFailure,
-    error_from_failures,
-)
+from mildroute.gateway.upstream.attempts import AttemptFailure
+from mildroute.gateway.upstream.failures import FAILURE_REASONS, error_from_failures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -130,15 +127,11 @@ def codes_page() -> str:
     """Reasons, failures and errors."""
     reasons = "\n\n".join(f"`{name}`\n: {_sentence(words)}" for name, words in REASONS.items())
     fallback = (
-        "`fallback`\n: In the header only: the first choice failed or was slower (hedging), and"
-        " another expert answered."
+        "`fallback`\n: In the header only: the first choice failed, and another expert answered."
     )
-    whys = {
-        **FAILURE_REASONS,
-        "hedged": "was called, but another one that was called in parallel answered first",
-    }
     failures = "\n\n".join(
-        f"`{name}`\n: The expert {words}.{_alone(name)}" for name, words in sorted(whys.items())
+        f"`{name}`\n: The expert {words}.{_alone(name)}"
+        for name, words in sorted(FAILURE_REASONS.items())
     )
     table = "\n".join(
         f"| {status} | {code} | {message} |" for status, code, message in sorted(_errors())
@@ -328,8 +321,6 @@ def _alert(rule: dict[str, Any]) -> str:
 
 def _alone(why: str) -> str:
     """Describe what a client gets if no other expert can be called."""
-    if why == "hedged":
-        return ""
     if why == "5xx":
         return " If no other expert can be called: its own status."
     found = error_from_failures([AttemptFailure("", why, 429 if why == "rate_limited" else None)])

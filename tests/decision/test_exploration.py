@@ -293,7 +293,6 @@ def test_a_gateway_stops_exploring_when_the_day_is_spent_and_says_so_in_its_log(
             ] * 2
             page = gateway.http.get("/metrics").text
             assert "mildroute_exploration_dollars_total 0.5" in page
-            assert "mildroute_exploration_left_dollars 0.0" in page
             assert 'mildroute_choices_total{expert="b",reason="exploration"} 2.0' in page
 
 

@@ -19,8 +19,9 @@ from mildroute.gateway.config import CircuitBreakerConfig, FailoverConfig, Gatew
 from mildroute.gateway.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.gateway.limits.local import LocalLimits
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.upstream.circuit_breaker import RetryBudget
-from mildroute.gateway.upstream.failover import AttemptFailure, error_from_failures
+from mildroute.gateway.upstream.attempts import AttemptFailure
+from mildroute.gateway.upstream.failures import error_from_failures
+from mildroute.gateway.upstream.retry_budget import RetryBudget
 from tests.experts.hostile_server import (
     Behavior,
     Call,

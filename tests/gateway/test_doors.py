@@ -336,7 +336,7 @@ class TestGuardedMetrics:
             answer = gateway.http.get(
                 "/metrics", headers={"authorization": "Bearer a-key-of-the-scraper"}
             )
-            assert "mildroute_build_info" in answer.text
+            assert "mildroute_router_info" in answer.text
             assert gateway.http.get("/healthz").status_code == 200
             assert gateway.http.get("/openapi.json").json()["paths"]["/metrics"]["get"][
                 "security"

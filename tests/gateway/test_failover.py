@@ -6,14 +6,11 @@ import asyncio
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from mildroute.gateway.config import CircuitBreakerConfig, FailoverConfig, GatewayConfig
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.upstream.failover import Failover
 from tests.experts.hostile_server import (
     Behavior,
     Call,
@@ -32,8 +29,7 @@ from tests.experts.hostile_server import (
     sends,
     status,
 )
-from tests.gateway.fakes import FakePredictor
-from tests.gateway.running import Running, running, until
+from tests.gateway.running import running
 from tests.gateway.streams import DONE, HEAD, event, framed, streams
 
 NOBODY = "http://127.0.0.1:1/v1"
@@ -366,132 +362,3 @@ def test_a_bad_key_of_ours_opens_the_circuit() -> None:
         assert [gateway.chat().status_code for _ in range(8)] == [200] * 8
         assert gateway.app.pool.experts["small"].breaker.state == "open"
     assert len(first.calls) == 5
-
-
-class TestHedging:
-    def test_a_slow_expert_is_overtaken_by_the_next_and_freed_at_once(self) -> None:
-        metrics = GatewayMetrics()
-        priced = {"price": 1.0}
-        with HostileServer([hangs()]) as slow, HostileServer([says("4")]) as quick:
-            experts = {
-                "small": {"base_url": slow.url, **priced},
-                "large": {"base_url": quick.url, **priced},
-            }
-            with running(
-                rules(hedge_delay=0.02, first_byte_timeout=5.0),
-                services={"metrics": metrics},
-                **experts,
-            ) as gateway:
-                answer = gateway.chat()
-                until(lambda: slow.at_once == 0)
-                record = gateway.records()[0]
-                time.sleep(0.01)
-                assert len(gateway.records()) == 1
-        assert answer.headers["x-mildroute-expert"] == "large"
-        assert (record.served_by, len(record.attempts), record.tokens_out) == ("large", 2, 2)
-        # 9 tokens of the faster one, and the one of the request that the slower one has read.
-        assert record.cost_usd == pytest.approx(10e-6)
-        assert (
-            metrics.registry.get_sample_value(
-                "mildroute_fallbacks_total", {"expert": "small", "reason": "hedged"}
-            )
-            == 1.0
-        )
-
-    def test_a_quick_expert_is_not_hedged(self) -> None:
-        with (
-            HostileServer([says("4")]) as quick,
-            HostileServer([says("5")]) as other,
-            running(rules(hedge_delay=1.0), small=quick.url, large=other.url) as gateway,
-        ):
-            assert gateway.chat().headers["x-mildroute-expert"] == "small"
-        assert other.calls == []
-
-    def test_the_slow_one_may_still_win_over_one_that_fails(self) -> None:
-        with (
-            HostileServer([says("4", delay=0.08)]) as slow,
-            HostileServer([status(500)]) as broken,
-            running(rules(hedge_delay=0.02), small=slow.url, large=broken.url) as gateway,
-        ):
-            answer = gateway.chat()
-        assert answer.headers["x-mildroute-expert"] == "small"
-
-    def test_a_failure_calls_the_next_at_once(self) -> None:
-        with (
-            HostileServer([status(500)]) as broken,
-            HostileServer([streams(event("4"), DONE)]) as good,
-            running(rules(hedge_delay=5.0), small=broken.url, large=good.url) as gateway,
-        ):
-            started = time.monotonic()
-            answer = gateway.chat(stream=True)
-            assert time.monotonic() - started < 2.0
-        assert answer.headers["x-mildroute-expert"] == "large"
-
-    def test_all_may_fail(self) -> None:
-        with (
-            HostileServer([status(500)]) as broken,
-            HostileServer([hangs()]) as silent,
-            running(rules(hedge_delay=0.02), small=broken.url, large=silent.url) as gateway,
-        ):
-            assert gateway.chat().status_code == 504
-            assert len(gateway.records()[0].attempts) == 2
-
-
-def test_a_router_that_is_late_leaves_the_request_to_the_safe_default() -> None:
-    predictor = FakePredictor("small", "large")
-    predictor.is_late = True
-    with (
-        HostileServer([says("4")]) as server,
-        running(predictor=predictor, small=server.url, large=server.url) as gateway,
-    ):
-        answer = gateway.chat()
-        record = gateway.records()[0]
-    assert answer.headers["x-mildroute-expert"] == "large"
-    assert answer.headers["x-mildroute-reason"] == "router_timeout"
-    assert (record.posterior, record.experts, record.propensity) == ((), ("small", "large"), 1.0)
-
-
-def test_under_load_with_a_broken_expert_each_request_is_answered_once_and_written_down_once() -> (
-    None
-):
-    def odd(call: object) -> Behavior:
-        return [says("4"), status(500), disconnects(), resets(), cut_off()][call.number % 5]  # type: ignore[attr-defined, no-any-return]
-
-    with (
-        HostileServer(odd) as first,
-        HostileServer([says("4")]) as second,
-        running(rules(), small=first.url, large=second.url) as gateway,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        statuses = list(pool.map(lambda number: _status(gateway, number), range(160)))
-        records = gateway.records(160)
-        upstreams = [candidate.upstream for candidate in gateway.app.pool.callable.values()]
-        until(lambda: gateway.app.limiter.in_flight == 0)
-        assert all(upstream is not None and upstream.slots.calls == 0 for upstream in upstreams)
-    assert statuses == [200] * 160
-    assert len({record.decision_id for record in records}) == len(records) == 160
-
-
-def _status(gateway: Running, number: int) -> int:
-    return gateway.chat(f"question {number}").status_code
-
-
-def test_what_comes_while_the_answer_waits_to_be_passed_on_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    call = Failover.call
-
-    async def and_wait(attempts: Failover, *given: Any, **named: Any) -> Any:
-        found = await call(attempts, *given, **named)
-        await asyncio.sleep(0.05)  # the whole stream is there before anyone looks again
-        return found
-
-    monkeypatch.setattr(Failover, "call", and_wait)
-    with (
-        HostileServer([streams(event("a" * 4), event("b" * 4), DONE)]) as expert,
-        running(small=expert.url) as gateway,
-    ):
-        answer = gateway.chat(stream=True)
-        record = gateway.records()[0]
-    assert answer.content == event("a" * 4) + event("b" * 4) + DONE
-    assert (record.status, record.tokens_out) == (200, 2)

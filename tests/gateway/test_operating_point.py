@@ -424,11 +424,9 @@ def test_a_shadow_of_the_same_router_has_the_same_coin_and_always_agrees(
         for place, text in enumerate([*parsed.texts, *FAR[:1]]):
             chat(http, text, f"shadow-{place}", **{"x-mildroute-quality": "0.8"})
         until(lambda: sum(1 for _ in read_log(tmp_path / "gateway" / "log")) == 41)
-        page = http.get("/metrics").text
     records = list(read_log(tmp_path / "gateway" / "log"))
     assert {record.reason for record in records} >= {"split", "out_of_distribution"}
     assert all(record.shadow == record.first_choice == record.selected for record in records)
-    assert 'mildroute_shadow_decisions_total{agrees="yes"} 41.0' in page
 
 
 @pytest.fixture

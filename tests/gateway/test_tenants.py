@@ -33,8 +33,8 @@ from mildroute.decision.log import DecisionRecord, read_log
 from mildroute.decision.prompt import prompt_of_messages
 from mildroute.gateway.config import FailoverConfig, GatewayConfig, RequestLimits
 from mildroute.gateway.http.body import parse_request, read_object
+from mildroute.gateway.http.decoder import BodyDecoder
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import BodyReader
 from mildroute.gateway.key_changes import add_client, revoke_key
 from mildroute.gateway.keys import KeyStore
 from mildroute.persistence import save_router
@@ -414,8 +414,10 @@ def test_a_large_body_stalls_the_loop_for_at_most_100_ms(body: bytes) -> None:
     async def longest_gap() -> float:
         loop = asyncio.get_running_loop()
         parsing = asyncio.ensure_future(
-            BodyReader().read(
-                "hostile", body, lambda: parse_request("chat/completions", read_object(body))
+            BodyDecoder().decode(
+                "hostile",
+                len(body),
+                lambda: parse_request("chat/completions", read_object(body)),
             )
         )
         longest = 0.0

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mildroute.gateway.http.request import Header, forward_request_headers, forward_response_headers
-from mildroute.gateway.upstream.failover import classify_response
+from mildroute.gateway.http.headers import Header, forward_request_headers, forward_response_headers
+from mildroute.gateway.upstream.classification import classify_response
 
 JSON: Header = (b"content-type", b"application/json; charset=utf-8")
 

@@ -273,13 +273,13 @@ class WorkerApp:
         """Set up logging, load the services and create the application."""
         from mildroute.gateway.app import create_app
         from mildroute.gateway.observability.logs import log_to_stderr
-        from mildroute.gateway.server import freeze_garbage_collection
+        from mildroute.gateway.server import tune_interpreter
 
         # Keeps the log handler alive for as long as the worker runs.
         self._resources = contextlib.ExitStack()
         self._resources.enter_context(log_to_stderr(self._load.settings.logging))
         services = self._load()
-        freeze_garbage_collection()
+        tune_interpreter()
         return create_app(services)
 
 

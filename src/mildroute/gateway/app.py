@@ -28,17 +28,12 @@ from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestRecorder
 from mildroute.gateway.http.body import PATHS
+from mildroute.gateway.http.decoder import BodyDecoder
+from mildroute.gateway.http.endpoint import Endpoint, Handler
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import (
-    Endpoint,
-    Handler,
-    InFlightLimiter,
-    Receive,
-    Request,
-    Scope,
-    Send,
-    check_local,
-)
+from mildroute.gateway.http.in_flight import InFlightLimiter
+from mildroute.gateway.http.origin import check_local
+from mildroute.gateway.http.request import Receive, Request, Scope, Send
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.limits.base import Limits
 from mildroute.gateway.limits.local import LocalLimits
@@ -46,6 +41,7 @@ from mildroute.gateway.observability.logs import AccessLog
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing
 from mildroute.gateway.openapi import openapi_schema
+from mildroute.gateway.parent import stop_with_parent
 from mildroute.gateway.proxy import Proxy
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.routing.decider import RequestDecider
@@ -215,6 +211,7 @@ class Gateway:
         ]
         if services.is_worker:
             background.append(asyncio.create_task(services.metrics.refresh_forever()))
+            background.append(asyncio.create_task(stop_with_parent()))
         if services.sampler is not None:
             services.sampler.start()
         try:
@@ -233,7 +230,7 @@ class Gateway:
     def _build_apps(self) -> ASGIApp:
         """Build the application for clients, and the one for the admin port if there is one."""
         services, config = self.services, self.services.config
-        authenticator = Authenticator(services.key_store, services.limits, self.limiter)
+        authenticator = Authenticator(services.key_store, services.limits)
         management = ManagementEndpoints(
             authenticator,
             services.manager,
@@ -323,8 +320,10 @@ class Gateway:
             clock=services.clock,
             now=services.now,
         )
+        decoder = BodyDecoder()
         proxy = Proxy(
             authenticator,
+            decoder,
             decider,
             self.pool,
             failover,
@@ -337,9 +336,10 @@ class Gateway:
         handlers: dict[str, Handler] = {
             f"/v1/{path}": functools.partial(proxy.handle, path) for path in PATHS
         }
-        handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
+        route = RouteEndpoint(authenticator, decoder, decider, recorder, config)
+        handlers["/v1/route"] = route.handle
         questions = DecisionModelEndpoint(
-            authenticator, decider, recorder, self.pool, services.manager, config
+            authenticator, decoder, decider, recorder, self.pool, services.manager, config
         )
         for path in ("systemone", "decisions"):
             handlers[f"/v1/{path}"] = functools.partial(questions.handle, path)
@@ -348,7 +348,6 @@ class Gateway:
     def _build_decider(self, affinity: SessionAffinity) -> RequestDecider:
         services, routing = self.services, self.services.config.routing
         exploration = ExplorationBudget(routing.exploration, services.now)
-        services.metrics.watch(exploration=lambda: exploration.left)
         decider = Decider(
             None, routing, affinity=affinity, exploration=exploration, random=services.random
         )

@@ -7,7 +7,8 @@ import hmac
 
 from mildroute.experts.secrets import Secret
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import InFlightLimiter, Request, check_site
+from mildroute.gateway.http.origin import check_site
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient, KeyStore
 from mildroute.gateway.limits.base import Limits, Reservation
 from mildroute.gateway.limits.refusals import LimitExceeded
@@ -21,13 +22,11 @@ class Authenticator:
     Args:
         key_store: All clients.
         limits: Rate limits and budgets of clients.
-        limiter: Counts the requests in flight of each client.
     """
 
-    def __init__(self, key_store: KeyStore, limits: Limits, limiter: InFlightLimiter) -> None:
+    def __init__(self, key_store: KeyStore, limits: Limits) -> None:
         self._key_store = key_store
         self._limits = limits
-        self._limiter = limiter
 
     def authenticate(self, request: Request) -> APIClient:
         """Return the client of a request; raise an APIError if the request has no valid key."""
@@ -52,8 +51,9 @@ class Authenticator:
         Raises:
             APIError: The client has too many requests in flight, or its limits refuse any request.
         """
-        # With a single client, there is no other client to protect.
-        self._limiter.assign(request, client.name, is_shared=len(self._key_store) > 1)
+        if request.slot is not None:
+            # With a single client, there is no other client to protect.
+            request.slot.assign(client.name, is_shared=len(self._key_store) > 1)
         _raise_if_exceeded(self._limits.refusal(client))
 
     async def reserve(

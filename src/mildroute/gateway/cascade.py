@@ -10,9 +10,10 @@ from typing import Any
 from mildroute.decision.predictor import Predictor
 from mildroute.experts.completion import answer_logprob, answer_text
 from mildroute.gateway.context import RequestContext
+from mildroute.gateway.upstream.attempts import Attempt
 from mildroute.gateway.upstream.base import UpstreamRequest
 from mildroute.gateway.upstream.errors import UpstreamError
-from mildroute.gateway.upstream.failover import Attempt, Failover
+from mildroute.gateway.upstream.failover import Failover
 
 __all__ = ["CascadeCall"]
 

@@ -138,10 +138,6 @@ class FailoverConfig:
     idle_timeout: Positive = 60.0
     """Seconds without a byte in the middle of a response."""
 
-    hedge_delay: Positive | None = None
-    """Seconds after which the next expert is called in parallel; the response that starts first is
-    used. Without it experts are called one after the other."""
-
     shutdown_delay: NotNegative = 0.0
     """Seconds for which a gateway that is stopping still accepts requests, while ``/readyz``
     returns 503, ``draining``, so that a load balancer has time to remove it."""

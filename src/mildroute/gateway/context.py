@@ -18,14 +18,15 @@ from mildroute.decision.log import DecisionLog, DecisionRecord
 from mildroute.gateway.config import describe_target
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import CLIENT_CLOSED_REQUEST
-from mildroute.gateway.http.request import Header, Request
+from mildroute.gateway.http.headers import Header
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient
 from mildroute.gateway.limits.base import Reservation
 from mildroute.gateway.observability.logs import LogThrottle, log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import RequestSpan, Tracing
 from mildroute.gateway.routing.decider import RoutingResult
-from mildroute.gateway.upstream.failover import AttemptLog
+from mildroute.gateway.upstream.attempts import AttemptLog
 from mildroute.gateway.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
 
 __all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
@@ -34,9 +35,6 @@ __all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
 _LOG = logging.getLogger(__name__)
 # Header of clients that want the decision and its dollars in the body, with the value "on".
 DETAILS = "x-mildroute-details"
-# Reasons why an expert did not answer that are not failures: another expert was faster, or the
-# expert's circuit was open, which is logged separately.
-_NO_FAULT = ("hedged", "circuit_open")
 # Causes, by status, of streams that ended early without a failure of the expert.
 _CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two log lines about the same failure of the same expert.
@@ -312,7 +310,7 @@ class RequestRecorder:
         if context.trace_id:
             request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
 
-    def decided(self, context: RequestContext, routing: RoutingResult) -> None:
+    def record_decision(self, context: RequestContext, routing: RoutingResult) -> None:
         """Record a decision in the metrics and the trace."""
         context.routing = routing
         context.decided = perf_counter()
@@ -333,11 +331,12 @@ class RequestRecorder:
         if context.span is not None:
             context.span.decided(decision.expert or "", decision.reason)
 
-    def attempted(self, context: RequestContext) -> None:
+    def record_failures(self, context: RequestContext) -> None:
         """Record the failed calls of a request, once all its calls have ended."""
         for failure in context.attempts.failures:
             self._metrics.record_fallback(failure.expert, failure.reason)
-            if failure.reason not in _NO_FAULT:
+            # An open circuit is logged separately.
+            if failure.reason != "circuit_open":
                 self._log_failure(context, failure.expert, failure.reason, failure.status)
 
     def _log_failure(
@@ -382,8 +381,10 @@ class RequestRecorder:
         if cause:
             self._metrics.record_cut(context.served_by, cause)
 
-    async def finish(self, context: RequestContext) -> None:
-        """Wait for the shadow router and record the request, after the client has its response."""
+    async def record_end(self, context: RequestContext) -> None:
+        """Wait for the shadow router and record a decided request, after the client has left."""
+        if not context.decided:
+            return
         shadow = ""
         try:
             if context.routing.shadow is not None:

@@ -30,12 +30,14 @@ from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestContext
 from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.http.request import Header, Request, forward_request_headers
+from mildroute.gateway.http.headers import Header, forward_request_headers
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.observability.logs import log_event
-from mildroute.gateway.observability.metrics import GatewayMetrics, SamplingState
+from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.upstream.attempts import AttemptLog
 from mildroute.gateway.upstream.base import UpstreamRequest
 from mildroute.gateway.upstream.errors import UpstreamError
-from mildroute.gateway.upstream.failover import AttemptLog, Failover
+from mildroute.gateway.upstream.failover import Failover
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool, UpstreamExpert
 from mildroute.judges.base import Judge
 from mildroute.judges.registry import judge_from_config
@@ -250,9 +252,9 @@ class Sampler:
         self._queue: asyncio.Queue[_Task] = asyncio.Queue(config.sampling.max_queue_size)
         self._workers: list[asyncio.Task[None]] = []
         self._is_enough = False
+        metrics.watch(sampling=lambda: budget.left)
         self._pool: ExpertPool
         self._failover: Failover
-        metrics.watch(sampling=lambda: SamplingState(self._budget.left, is_enough=self._is_enough))
 
     def attach(self, pool: ExpertPool, failover: Failover) -> None:
         """Set the experts and the failover that calls them."""

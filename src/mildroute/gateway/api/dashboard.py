@@ -12,15 +12,11 @@ from typing import Any
 from mildroute import __version__
 from mildroute.decision.reload import PredictorManager
 from mildroute.gateway.authentication import AdminAuth
-from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import (
-    Handler,
-    InFlightLimiter,
-    Request,
-    check_site,
-    is_local,
-    shutting_down,
-)
+from mildroute.gateway.http.endpoint import Handler
+from mildroute.gateway.http.errors import APIError, shutting_down
+from mildroute.gateway.http.in_flight import InFlightLimiter
+from mildroute.gateway.http.origin import check_site, is_local
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import KeyStore
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.upstream.pool import ExpertPool

@@ -24,7 +24,8 @@ from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.context import RequestRecorder
 from mildroute.gateway.http.body import ParsedRequest, read_object
-from mildroute.gateway.http.request import BodyReader, Request
+from mildroute.gateway.http.decoder import BodyDecoder
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.routing.targets import get_request_id, resolve_target, target_headers
@@ -42,6 +43,7 @@ class DecisionModelEndpoint:
     def __init__(
         self,
         authenticator: Authenticator,
+        decoder: BodyDecoder,
         decider: RequestDecider,
         recorder: RequestRecorder,
         pool: ExpertPool,
@@ -56,7 +58,7 @@ class DecisionModelEndpoint:
         self._limits = config.limits
         self._routing = config.routing
         self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
-        self._bodies = BodyReader()
+        self._decoder = decoder
 
     async def handle(self, path: str, request: Request) -> None:
         """Serve one request to the path ``"systemone"`` or ``"decisions"``."""
@@ -65,7 +67,7 @@ class DecisionModelEndpoint:
         body = await request.read_body(self._limits)
         arrived = perf_counter()
         try:
-            asked = await self._bodies.read(client.name, body, partial(_parse, path, body))
+            asked = await self._decoder.decode(client.name, len(body), partial(_parse, path, body))
             answers = await self._answer(path, asked, request, client, arrived)
         except (ValidationError, QuestionError) as error:
             if path == "decisions":
@@ -136,7 +138,7 @@ class _RequestRouter:
         (result,) = await self._decider.decide_batch(
             [self._parsed], self._target, [context.coin_key], [context.decision_id], experts
         )
-        self._recorder.decided(context, result)
+        self._recorder.record_decision(context, result)
         context.status = 200
         self._recorder.record(context)
         return result.decision

@@ -10,8 +10,10 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
+from mildroute.gateway.http.endpoint import Handler
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import Handler, InFlightLimiter, Request
+from mildroute.gateway.http.in_flight import InFlightLimiter
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.observability.metrics import CONTENT_TYPE_LATEST, GatewayMetrics
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.upstream.pool import ExpertPool

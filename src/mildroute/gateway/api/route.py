@@ -15,8 +15,9 @@ from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
 from mildroute.gateway.context import RequestContext, RequestRecorder
 from mildroute.gateway.http.body import ParsedRequest, parse_request, read_object
+from mildroute.gateway.http.decoder import BodyDecoder
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import BodyReader, Request
+from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.routing.targets import (
@@ -39,6 +40,7 @@ class RouteEndpoint:
     def __init__(
         self,
         authenticator: Authenticator,
+        decoder: BodyDecoder,
         decider: RequestDecider,
         recorder: RequestRecorder,
         config: GatewayConfig,
@@ -49,7 +51,7 @@ class RouteEndpoint:
         self._limits = config.limits
         self._routing = config.routing
         self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
-        self._bodies = BodyReader()
+        self._decoder = decoder
 
     async def handle(self, request: Request) -> None:
         """Serve one request."""
@@ -58,7 +60,7 @@ class RouteEndpoint:
         body = await request.read_body(self._limits)
         arrived = perf_counter()
         parse = partial(_parse, body, client, self._limits.max_route_inputs, self._routed)
-        document, inputs = await self._bodies.read(client.name, body, parse)
+        document, inputs = await self._decoder.decode(client.name, len(body), parse)
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
         await self._authenticator.reserve(client, requests=len(inputs))
@@ -90,7 +92,7 @@ class RouteEndpoint:
             [context.decision_id for context in contexts],
         )
         for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
-            self._recorder.decided(context, result)
+            self._recorder.record_decision(context, result)
             context.status = 200
             self._recorder.record(context)
             if place % ROWS_PER_TURN == 0:

@@ -1,4 +1,4 @@
-"""Errors for clients, in the shapes that clients of OpenAI and of Anthropic know."""
+"""Errors for clients, in the formats of OpenAI and of Anthropic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 from mildroute.exceptions import MildrouteError
 
-__all__ = ["CLIENT_CLOSED_REQUEST", "APIError"]
+__all__ = ["CLIENT_CLOSED_REQUEST", "APIError", "shutting_down"]
 
 
 _TYPES = {
@@ -29,7 +29,7 @@ _CODES = {
     503: "unavailable",
     504: "timeout",
 }
-# The words of Anthropic's API for statuses.
+# Types of errors in Anthropic's API.
 _MESSAGE_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -43,18 +43,18 @@ _MESSAGE_TYPES = {
     529: "overloaded_error",
 }
 _UNREAD_BODY = {408, 413}
-# Of a client that left before it had a response; no client ever sees it.
+# Status in logs of a client that left before it had a response.
 CLIENT_CLOSED_REQUEST = 499
 
 
 class APIError(MildrouteError):
-    """Why a request is not answered, in words that are meant for the client.
+    """An error that the client of a request sees.
 
     Args:
-        message: The rule that was broken and the way out; never the text of an exception that is
-            not ours.
-        code: A word that programs can compare, or ``None`` for the usual one of the status.
-        param: The member of the request that is at fault, or ``None``.
+        message: The rule that was broken and the way out; never the text of another library's
+            exception.
+        code: A word that programs can compare; ``None`` uses the default of the status.
+        param: The field of the request that is at fault, or ``None``.
         retry_after: Seconds after which to retry, or ``None``.
     """
 
@@ -110,7 +110,7 @@ class APIError(MildrouteError):
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         if self.status in _UNREAD_BODY:
-            # The rest of the request would be taken for the next one, or waited for.
+            # Otherwise, the rest of the body would be read as the next request.
             headers.append((b"connection", b"close"))
         return headers
 
@@ -124,12 +124,17 @@ class APIError(MildrouteError):
         if path == "messages":
             return b"event: error\ndata: " + self.body(path) + b"\n\n"
         if path == "responses":
-            said = {
+            document = {
                 "type": "error",
                 "code": self.code,
                 "message": self.message,
                 "param": self.param,
                 "sequence_number": 0,
             }
-            return b"event: error\ndata: " + json.dumps(said).encode() + b"\n\n"
+            return b"event: error\ndata: " + json.dumps(document).encode() + b"\n\n"
         return b"data: " + self.body() + b"\n\n"
+
+
+def shutting_down() -> APIError:
+    """Return the error for a request that outlasts the drain."""
+    return APIError(503, "the gateway is shutting down; send the request again.", retry_after=1.0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import nan
 from pathlib import Path
-from typing import NamedTuple
 
-from mildroute import __version__
 from mildroute._optional import needs_extra
 from mildroute.decision.drift import Drift
 from mildroute.decision.log import DecisionRecord
@@ -30,7 +27,7 @@ with needs_extra("prometheus-client", extra="serve", user="mildroute.gateway"):
     from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
     from prometheus_client.registry import Collector
 
-__all__ = ["CONTENT_TYPE_LATEST", "LEVELS", "STATES", "GatewayMetrics", "SamplingState"]
+__all__ = ["CONTENT_TYPE_LATEST", "LEVELS", "STATES", "GatewayMetrics"]
 
 # The times at which series began would double the number of lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -63,18 +60,6 @@ _ANSWER_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 
 _REFRESH_INTERVAL = 2.0
 
 
-class SamplingState(NamedTuple):
-    """The state of sampling.
-
-    Args:
-        dollars_left: Dollars that sampling may still cost today; NaN before the first sample.
-        is_enough: Whether there are enough samples to fit a router.
-    """
-
-    dollars_left: float
-    is_enough: bool
-
-
 class GatewayMetrics:
     """Metrics of one gateway, in a registry of their own.
 
@@ -94,8 +79,7 @@ class GatewayMetrics:
         self._budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
         self._lost: Callable[[], Mapping[str, int]] = dict
         self._store: Callable[[], bool] | None = None
-        self._exploration: Callable[[], float] = lambda: nan
-        self._sampling: Callable[[], SamplingState] | None = None
+        self._sampling: Callable[[], float] = lambda: nan
         self._reported_lost: dict[str, int] = {}
         self._drift: Drift | None = None
         self._router = ("", "")
@@ -217,12 +201,6 @@ class GatewayMetrics:
             ["known"],
             registry=self.registry,
         )
-        self.shadow = Counter(
-            "mildroute_shadow_decisions",
-            "Decisions of a shadow router, by whether both routers agree.",
-            ["agrees"],
-            registry=self.registry,
-        )
         self.lost_lines = Counter(
             "mildroute_log_lost_lines",
             "Lines of a log that could not be written.",
@@ -263,29 +241,11 @@ class GatewayMetrics:
             " store.",
             "livemin",
         )
-        self._exploration_gauge = self._gauge(
-            "exploration_left_dollars",
-            "Dollars that exploration may still be expected to cost today in this process; NaN"
-            " without a limit.",
-            "livemin",
-        )
         self._sampling_gauge = self._gauge(
             "sampling_left_dollars",
             "Dollars that sampling may still cost today in all gateways that share its folder; NaN"
             " without sampling.",
             "livemin",
-        )
-        self._enough_gauge = self._gauge(
-            "sampling_enough_to_fit",
-            "1 if there are enough samples of all experts to fit a router.",
-            "livemax",
-        )
-        self._drift_gauge = self._gauge(
-            "drift_corrected",
-            "Population stability index of the latest decisions against the reference, without"
-            " what chance explains.",
-            "livemax",
-            ["of"],
         )
         self._level_gauge = self._gauge(
             "drift_level",
@@ -299,15 +259,6 @@ class GatewayMetrics:
             "livemax",
             ["digest", "baseline"],
         )
-        self._loaded_gauge = self._gauge(
-            "router_loaded_timestamp_seconds",
-            "Time at which the artifact was loaded, in seconds since 1970; NaN without a router.",
-            "livemin",
-        )
-        self._loaded_gauge.set(nan)
-        self._gauge("build_info", "The version of mildroute.", "livemax", ["version"]).labels(
-            __version__
-        ).set(1)
         self._show_router("", "")
 
     def _gauge(self, name: str, description: str, mode: str, labels: Sequence[str] = ()) -> Gauge:
@@ -322,7 +273,6 @@ class GatewayMetrics:
     def set_router(self, digest: str, drift: Drift | None = None) -> None:
         """Set the router that decides from now on, and the comparison with its training data."""
         self._drift = drift
-        self._loaded_gauge.set(time.time())
         self._show_router(digest, self._router[1])
 
     def set_experts(self, experts: Iterable[str], baseline: str) -> None:
@@ -348,8 +298,7 @@ class GatewayMetrics:
         budgets: Callable[[], Iterable[tuple[str, float, float]]] | None = None,
         lost: Callable[[], Mapping[str, int]] | None = None,
         store: Callable[[], bool] | None = None,
-        exploration: Callable[[], float] | None = None,
-        sampling: Callable[[], SamplingState] | None = None,
+        sampling: Callable[[], float] | None = None,
     ) -> None:
         """Read these sources whenever metrics are collected; None leaves one unchanged.
 
@@ -360,8 +309,7 @@ class GatewayMetrics:
             budgets: Name, dollars left today and dollars reserved of each key with a budget.
             lost: Entries that could not be written, by the name of their log.
             store: Whether the shared store responds.
-            exploration: Dollars that exploration may still be expected to cost today.
-            sampling: State of sampling.
+            sampling: Dollars that sampling may still cost today; NaN before the first sample.
         """
         self._in_flight = in_flight or self._in_flight
         self._queue = queue or self._queue
@@ -369,7 +317,6 @@ class GatewayMetrics:
         self._budgets = budgets or self._budgets
         self._lost = lost or self._lost
         self._store = store or self._store
-        self._exploration = exploration or self._exploration
         self._sampling = sampling or self._sampling
 
     def record_decision(self, expert: str | None, reason: str, seconds: float) -> None:
@@ -412,10 +359,6 @@ class GatewayMetrics:
     def record_request(self, record: DecisionRecord) -> None:
         """Count a request that has ended."""
         self.requests.labels(record.path, str(record.status)).inc()
-        if record.shadow:
-            # The shadow router ignores conversations, circuits and exploration.
-            own_choice = record.first_choice or record.selected
-            self.shadow.labels("yes" if record.shadow == own_choice else "no").inc()
         expert = record.served_by
         if not expert:
             return
@@ -460,14 +403,10 @@ class GatewayMetrics:
             self.lost_lines.labels(log).inc(lines - self._reported_lost.get(log, 0))
             self._reported_lost[log] = lines
         self._store_gauge.set(nan if self._store is None else float(self._store()))
-        self._exploration_gauge.set(self._exploration())
-        sampling = None if self._sampling is None else self._sampling()
-        self._sampling_gauge.set(nan if sampling is None else sampling.dollars_left)
-        self._enough_gauge.set(0.0 if sampling is None else float(sampling.is_enough))
+        self._sampling_gauge.set(self._sampling())
         if self._drift is not None:
             report = self._drift.report()
             for name, reading in (("scores", report.scores), ("shares", report.shares)):
-                self._drift_gauge.labels(name).set(reading.corrected)
                 self._level_gauge.labels(name).set(LEVELS[reading.reading])
 
     async def refresh_forever(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from mildroute.decision.async_decider import AsyncDecider
 from mildroute.decision.async_predictor import AsyncPredictor, TooManyTargetsError
@@ -20,12 +20,15 @@ from mildroute.decision.targets import TARGETS
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.http.errors import APIError
+from mildroute.gateway.http.headers import Header
+from mildroute.gateway.routing.targets import resolve_target, target_headers
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool
 from mildroute.routers.frontier.target import Target
 
 __all__ = ["RequestDecider", "RoutingResult"]
 
 _LOG = logging.getLogger(__name__)
+_COUNT_TOKENS = "messages/count_tokens"
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
 # Paths on which a cascade can read answers; the last one only asks for a decision.
 _LOOK_PATHS = ("chat/completions", "completions", "route")
@@ -91,6 +94,52 @@ class RequestDecider:
             message = f"model must be a route or an expert of this gateway: {names:.2000}."
             raise APIError(404, message, code="model_not_found", param="model")
         return False
+
+    async def route(
+        self,
+        parsed: ParsedRequest,
+        headers: Iterable[Header],
+        coin_key: str,
+        decision_id: str,
+    ) -> RoutingResult:
+        """Return the expert that the client names, or a decision for the route that it names.
+
+        Args:
+            parsed: The request.
+            headers: The client's headers, which may set a target.
+            coin_key: Seeds the coin between two vertices.
+            decision_id: Id of the decision.
+
+        Raises:
+            APIError: The client must name an expert, or names something that does not exist.
+        """
+        if not self.is_route(parsed.model):
+            return self.pin_expert(parsed, decision_id)
+        if parsed.path == "embeddings":
+            message = (
+                "model must name an expert here: vectors of different experts cannot be compared,"
+                " so the gateway does not choose."
+            )
+            raise APIError(400, message, code="model_not_chosen", param="model")
+        if parsed.path == _COUNT_TOKENS and (counter := self._token_counter()) is not None:
+            return self.pin_expert(replace(parsed, model=counter), decision_id)
+        if parsed.owner is not None and parsed.owner not in self._pool.callable:
+            message = (
+                "previous_response_id must belong to an expert that this gateway can call, got one"
+                f" of {parsed.owner}, which was removed; send the whole conversation."
+            )
+            raise APIError(
+                400, message, code="previous_response_not_found", param="previous_response_id"
+            )
+        target = resolve_target(target_headers(headers), parsed.model, self._config)
+        return await self.decide(parsed, target, coin_key, decision_id)
+
+    def _token_counter(self) -> str | None:
+        """Return the expert that counts tokens for a client that names none."""
+        for name, status in self._pool.statuses().items():
+            if status.is_available and _COUNT_TOKENS not in status.unserved_paths:
+                return name
+        return None
 
     async def decide(
         self, parsed: ParsedRequest, target: Target | None, coin_key: str, decision_id: str = ""

@@ -10,7 +10,7 @@ from mildroute.decision.settings import RoutingConfig
 from mildroute.decision.targets import TARGETS, parse_target, target_from_setting
 from mildroute.exceptions import ArgumentError
 from mildroute.gateway.http.errors import APIError
-from mildroute.gateway.http.request import Header
+from mildroute.gateway.http.headers import Header
 from mildroute.routers.frontier.target import Target
 
 __all__ = [

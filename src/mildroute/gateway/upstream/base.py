@@ -19,7 +19,7 @@ from mildroute.experts.events import (
 from mildroute.experts.secrets import SecretSet
 from mildroute.experts.usage import TokenUsage, tokens_of_usage, usage_of_document
 from mildroute.gateway.http.body import ParsedRequest
-from mildroute.gateway.http.request import Header, forward_response_headers
+from mildroute.gateway.http.headers import Header, forward_response_headers
 from mildroute.gateway.observability.tracing import CallTarget
 from mildroute.gateway.upstream.errors import (
     IncompleteStream,

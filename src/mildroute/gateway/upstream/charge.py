@@ -11,7 +11,7 @@ from mildroute.gateway.http.body import ParsedRequest
 __all__ = ["Charge", "PricedExpert", "charge_of_call"]
 
 # How a call has ended, as far as its charge depends on it.
-CallEnd = Literal["answered", "outrun", "unknown"]
+CallEnd = Literal["answered", "unknown"]
 
 
 class Charge(NamedTuple):
@@ -63,9 +63,8 @@ def charge_of_call(
         expert: The expert that was called.
         parsed: The request.
         end: ``"answered"`` charges the tokens that the response reports, or else an estimate by its
-            size, within what the request allowed. ``"outrun"`` charges the request alone: another
-            expert was faster, and what this one generated is not known. ``"unknown"`` charges the
-            most that the call can cost: the response did not come, and may have been generated.
+            size, within what the request allowed. ``"unknown"`` charges the maximum cost of the
+            call: the response did not come, and may have been generated.
         usage: Tokens of a response that came.
         size: Bytes of a response that came.
         max_output_tokens: Tokens of a response if the request sets no limit.
@@ -73,8 +72,6 @@ def charge_of_call(
     if parsed.path == "messages/count_tokens":
         # Anthropic counts for nothing.
         return Charge()
-    if end == "outrun":
-        return Charge(parsed.tokens_in, dollars=expert.cost(parsed.tokens_in, 0))
     allowed = None if parsed.tokens_out is None else parsed.tokens_out * parsed.choices
     has_text = parsed.path != "embeddings"
     if end == "unknown":

@@ -1,7 +1,4 @@
-"""Circuit breaker for one expert, and the budget of retries for all.
-
-A circuit opens after repeated failures and probes with one call after a cooldown.
-"""
+"""The circuit breaker of an expert."""
 
 from __future__ import annotations
 
@@ -12,34 +9,28 @@ from collections.abc import Callable
 from typing import Literal
 
 from mildroute.gateway.config import CircuitBreakerConfig
+from mildroute.gateway.upstream.window import CallWindow
 
-__all__ = ["CircuitBreaker", "RetryBudget", "State"]
+__all__ = ["CircuitBreaker", "State"]
 
 
 # Calls go through; no call does; one call, the probe, may go or is in flight.
 State = Literal["closed", "open", "half-open"]
 
-_PANES = 10
-# Finagle's figures: a fifth of the requests of the last ten seconds, and a few in any case.
-_RETRY_WINDOW = 10.0
-_RETRY_RATE = 0.2
-_MIN_RETRIES = 10
-
 
 class CircuitBreaker:
-    """Circuit breaker for one expert: opens after repeated failures, probes after a cooldown.
+    """A circuit breaker for one expert.
 
-    It opens after some failures in a row, or when too large a fraction of the calls of a sliding
-    window failed. After a cooldown it lets one call through, the probe: if that succeeds the
-    circuit closes, if it fails the cooldown is doubled. A cooldown is shortened by up to a half at
-    random, so that many gateways do not probe at the same moment.
+    It opens after some consecutive failures, or if too large a share of the calls in a sliding
+    window failed. After a cooldown it lets one call through, the probe: if the probe succeeds, the
+    circuit closes; if it fails, the cooldown is doubled. A cooldown is shortened at random by up to
+    a half, so that many gateways do not probe at the same moment.
 
     Every call that was let through must end in one of :meth:`record_success`,
-    :meth:`record_failure` and :meth:`release`; record the success when the first byte of the
-    response is there and not when a long response has ended. A probe that is never reported is
-    given up after the longest cooldown. All three take the moment at which the call started: a call
-    that had started before the circuit opened tells nothing new, and is not counted. For use in one
-    thread.
+    :meth:`record_failure` and :meth:`release`. Record the success at the first byte of the
+    response, not at the end of a long one. A probe that is never reported expires after the longest
+    cooldown. All three take the moment at which the call started: a call that had started before
+    the circuit opened shows nothing new, and is not counted. Not safe for use in several threads.
 
     Args:
         config: Thresholds and durations.
@@ -82,7 +73,7 @@ class CircuitBreaker:
         self._opened_at = -math.inf
         self._probe_at = -math.inf
         self._probe_expires_at = -math.inf
-        self._window = _Window(config.window)
+        self._window = CallWindow(config.window)
 
     @property
     def state(self) -> State:
@@ -132,7 +123,7 @@ class CircuitBreaker:
             self._window.count(self._clock(), failures=0)
         else:
             self._cooldown = self._config.cooldown
-            self._window = _Window(self._config.window)
+            self._window = CallWindow(self._config.window)
             self._change("closed")
 
     def record_failure(self, started: float | None = None, request: int | None = None) -> None:
@@ -182,71 +173,3 @@ class CircuitBreaker:
 
     def _is_stale(self, started: float | None) -> bool:
         return started is not None and started < self._opened_at
-
-
-class RetryBudget:
-    """A bound on retries as a fraction of recent requests, as in Finagle and Envoy.
-
-    Without it retries would multiply the load of experts that fail under their load.
-    """
-
-    __slots__ = ("_clock", "_window")
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._window = _Window(_RETRY_WINDOW)
-
-    def count_request(self) -> None:
-        """Count a request, not its retries."""
-        self._window.count(self._clock(), failures=0)
-
-    @property
-    def has_room(self) -> bool:
-        """Return whether at least one retry remains."""
-        requests = self._window.calls - self._window.failures
-        return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
-
-    def try_spend(self) -> bool:
-        """Spend one retry; return False if none remains."""
-        if not self.has_room:
-            return False
-        self._window.count(self._clock(), failures=1)
-        return True
-
-
-class _Window:
-    """Calls and failures of the last seconds, in a ring of panes.
-
-    Old ones leave a pane at a time.
-    """
-
-    __slots__ = ("_calls", "_failures", "_newest", "_width", "calls", "failures")
-
-    def __init__(self, seconds: float) -> None:
-        self._width = seconds / _PANES
-        self._calls = [0] * _PANES
-        self._failures = [0] * _PANES
-        self._newest = 0
-        self.calls = 0
-        self.failures = 0
-
-    def count(self, now: float, failures: int) -> None:
-        pane = int(now / self._width)
-        if pane != self._newest:
-            self._advance(pane)
-        place = pane % _PANES
-        self._calls[place] += 1
-        self._failures[place] += failures
-        self.calls += 1
-        self.failures += failures
-
-    def exceeds(self, failure_rate: float, min_calls: int) -> bool:
-        return self.calls >= min_calls and self.failures >= failure_rate * self.calls
-
-    def _advance(self, pane: int) -> None:
-        for old in range(max(self._newest + 1, pane - _PANES + 1), pane + 1):
-            place = old % _PANES
-            self.calls -= self._calls[place]
-            self.failures -= self._failures[place]
-            self._calls[place] = self._failures[place] = 0
-        self._newest = pane

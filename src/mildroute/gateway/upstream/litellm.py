@@ -13,7 +13,7 @@ from mildroute.experts.config import ExpertSpec
 from mildroute.experts.events import event_bytes
 from mildroute.experts.litellm import UNSUPPORTED, LiteLLMModel
 from mildroute.experts.secrets import LogGuard
-from mildroute.gateway.http.request import Header
+from mildroute.gateway.http.headers import Header
 from mildroute.gateway.observability.tracing import CallTarget
 from mildroute.gateway.upstream.base import CallSlots, Deadlines, UpstreamRequest, UpstreamResponse
 from mildroute.gateway.upstream.errors import (

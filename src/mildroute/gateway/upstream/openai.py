@@ -17,7 +17,7 @@ from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertSpec
 from mildroute.experts.secrets import RequestHeaders, Secret
 from mildroute.experts.settings import query_string
-from mildroute.gateway.http.request import Header
+from mildroute.gateway.http.headers import Header
 from mildroute.gateway.observability.tracing import CallTarget
 from mildroute.gateway.upstream.base import (
     CallSlots,

@@ -278,13 +278,9 @@ class ExpertPool:
         )
 
     def max_dollars(self, parsed: ParsedRequest, order: Sequence[str]) -> float:
-        """Return the most that a request can cost with the experts of a decision.
-
-        Hedged calls are paid for all of them; else the most expensive one that may be called.
-        """
+        """Return the maximum cost of a request: that of the most expensive expert it may call."""
         names = order[: self._failover.max_attempts]
-        dollars = [self.max_charge(parsed, name).dollars for name in names]
-        return sum(dollars) if self._failover.hedge_delay is not None else max(dollars, default=0.0)
+        return max((self.max_charge(parsed, name).dollars for name in names), default=0.0)
 
     def max_dollars_of_look(
         self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
