@@ -5,8 +5,6 @@ A message states the rule that was broken, the value that broke it and the way o
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = [
     "ArgumentError",
     "ArtifactError",
@@ -62,39 +60,8 @@ class UnreachableTargetError(MildrouteError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra, from where this installation came: index, file or URL.
+    """Return the command that adds an extra to this installation.
 
-    ``pip install 'mildroute[text]'`` would bring another version to a checkout, or none at all.
+    pip keeps the installed version, wherever it came from, and installs only what the extra lacks.
     """
-    # Not at the top: errors are rare, and it loads twenty modules.
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        record = distribution("mildroute").read_text("direct_url.json")
-    except PackageNotFoundError:
-        record = None
-    option, source = _source(json.loads(record), extra) if record else ("", "")
-    return f"pip install {option}'{source or f'mildroute[{extra}]'}'"
-
-
-def _source(record: dict[str, Any], extra: str) -> tuple[str, str]:
-    """Option and requirement for what pip recorded of an installation by path or URL (PEP 610).
-
-    The requirement is empty if a folder or file is gone, or no shell can be given its name simply.
-    """
-    from pathlib import Path
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    url: str = record["url"]
-    if "vcs_info" in record:
-        vcs = record["vcs_info"]
-        return "", f"mildroute[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
-    if not url.startswith("file:"):
-        return "", f"mildroute[{extra}] @ {url}"
-    path = Path(url2pathname(urlsplit(url).path))
-    if not path.exists() or "'" in str(path):
-        return "", ""
-    option = "--editable " if record.get("dir_info", {}).get("editable") else ""
-    return option, f"{'.' if path == Path.cwd() else path}[{extra}]"
+    return f"pip install 'mildroute[{extra}]'"

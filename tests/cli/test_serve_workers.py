@@ -72,7 +72,6 @@ def two_workers(
             try:
                 yield process, address, server
             finally:
-                # Workers outlive a parent that is killed.
                 process.terminate()
                 process.wait(60)
 
@@ -96,6 +95,14 @@ def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path) -> N
         os.kill(dead, signal.SIGKILL)
         until(lambda: len(workers_of(process) - {dead}) == 2)
         until(lambda: answers(address) and workers_of(process) <= served_by(tmp_path))
+
+
+def test_workers_stop_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with two_workers(tmp_path) as (process, _, _):
+        until(lambda: len(workers_of(process)) == 2)
+        workers = workers_of(process)
+        process.kill()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def test_a_hangup_replaces_all_workers_and_takes_the_new_router(tmp_path: Path) -> None:
@@ -195,4 +202,4 @@ def test_workers_with_a_store_may_have_limits(
         "serve", "--experts", experts, "--workers", 2, "--settings", gateway, "--check"
     )
     assert result.exit_code == 0, result.stderr
-    assert "ok: 2 experts, no router, 1 clients" in result.stdout
+    assert "ok: 2 experts, no router, 1 client" in result.stdout

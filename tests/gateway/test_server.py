@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -119,6 +120,25 @@ def test_a_request_that_is_longer_than_the_drain_is_told_so(
     assert answer.headers["retry-after"] == "1"
     assert answer.json()["error"]["code"] == "unavailable"
     assert "Exception in ASGI application" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"]
+)
+def test_a_connection_without_a_complete_head_is_closed(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mildroute.gateway.server._HEAD_TIMEOUT", 0.3)
+    with (
+        HostileServer([says("4", delay=0.6)]) as expert,
+        serving(expert.url, notice=0.0) as (_, http),
+    ):
+        address = ("127.0.0.1", http.base_url.port)
+        with socket.create_connection(address, timeout=10) as connection:
+            connection.sendall(head)
+            assert connection.recv(1) == b""
+        # A slow answer is not affected.
+        assert chat(http) == 200
 
 
 def test_warnings_about_bad_requests_are_few(monkeypatch: pytest.MonkeyPatch) -> None:

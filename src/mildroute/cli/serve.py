@@ -184,8 +184,14 @@ def _check_files(
     if isinstance(services.limits, RedisLimits):
         asyncio.run(_check_store(services.limits))
     chooser = "no router" if found is None else f"router {found.digest}"
-    clients = "no client keys" if settings.keys is None else f"{len(services.key_store)} clients"
-    return f"{len(services.experts.experts)} experts, {chooser}, {clients}"
+    clients = "no client keys"
+    if settings.keys is not None:
+        clients = _count_of(len(services.key_store), "client")
+    return f"{_count_of(len(services.experts.experts), 'expert')}, {chooser}, {clients}"
+
+
+def _count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check_workers(settings: GatewayConfig) -> None:
@@ -318,7 +324,8 @@ def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
         log_event(_LOG, logging.INFO, "serving", url=address, experts=experts, admin_url=admin)
     else:
         more = "" if admin is None else f"\nmetrics and administration at {admin}"
-        typer.echo(f"serving {experts} experts at {address}  (model: mildroute){more}")
+        count = _count_of(experts, "expert")
+        typer.echo(f"serving {count} at {address}  (model: mildroute){more}")
 
 
 def _settings(

@@ -60,7 +60,7 @@
     byId("savings-sentence").textContent = isNumber(savings.saved_share)
       ? `${percent(Math.abs(savings.saved_share))} ${comparison} than ${savings.baseline}: ${dollars(savings.dollars)} instead of ${dollars(savings.baseline_dollars)} for the same tokens.`
       : "There are no savings to show: nothing has been answered yet, or the baseline has no price.";
-    byId("requests").textContent = `Requests: ${requests.total}, failed: ${requests.failed}, rejected: ${requests.rejected}. Router: ${status.router || "none"}. Version ${status.version}.`;
+    byId("requests").textContent = `Requests: ${requests.total}, failed: ${requests.failed}, rejected: ${requests.rejected}. ${status.router ? `Router: ${status.router}.` : "No router has been loaded, so all requests go to the default expert."} Version ${status.version}.`;
     fill("expert-rows", status.experts.map((expert) => [expert.name, expert.answered, percent(expert.share), dollars(expert.dollars), expert.circuit || "-"]));
     byId("live").hidden = false;
   }
