@@ -235,8 +235,8 @@ def test_an_expert_that_is_gone_is_a_clear_error() -> None:
         assert answer.status_code == 400
         assert answer.json()["error"] == {
             "message": (
-                "previous_response_id must be of an expert that this gateway can call, got one of"
-                " retired, which is gone; send the whole conversation."
+                "previous_response_id must belong to an expert that this gateway can call, got one"
+                " of retired, which was removed; send the whole conversation."
             ),
             "type": "invalid_request_error",
             "param": "previous_response_id",

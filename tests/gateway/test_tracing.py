@@ -73,7 +73,6 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
     begun.decided("small", "router")
     attempt(begun, "small").end(error_type="timeout")
     answered = attempt(begun, "large")
-    answered.read(WHOLE)
     answered.end(status=200, tokens=(7, 3), cached_tokens=5)
     begun.end(RECORD)
     decision, first, second, request = exporter.get_finished_spans()
@@ -101,9 +100,6 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
     assert dict(second.attributes or {}) == CALL | {
         "mildroute.expert": "large",
         "http.response.status_code": 200,
-        "gen_ai.response.id": "chatcmpl-1",
-        "gen_ai.response.model": "gpt-x-2026",
-        "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.usage.cache_read.input_tokens": 5,
@@ -112,34 +108,16 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
     assert (request.kind, first.kind) == (SpanKind.SERVER, SpanKind.CLIENT)
 
 
-def test_a_stream_is_read_at_its_ends_alone(
+def test_a_stream_has_the_time_of_its_first_event(
     tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
     span = attempt(started(tracing, "chat/completions", {}), is_stream=True)
-    span.read(b'data: {"id":"c-1","model":"m-1","choices":[{"delta":{"content":"secret"}}]}\n\n')
-    for _ in range(1000):
-        span.read(b'data: {"choices":[{"delta":{"content":"word"},"finish_reason":null}]}\n\n')
-    assert len(span._head) + len(span._tail) < 2 * 4096
-    span.read(b'data: {"choices":[{"delta":{},"finish_re')
-    span.read(b'ason":"length"}]}\n\ndata: [DONE]\n\n')
     span.end(status=200, first_chunk=0.25)
     (found,) = exporter.get_finished_spans()
-    told = dict(found.attributes or {})
-    assert told["gen_ai.request.stream"] is True
-    assert told["gen_ai.response.time_to_first_chunk"] == 0.25
-    assert told["gen_ai.response.id"] == "c-1"
-    assert told["gen_ai.response.finish_reasons"] == ("length",)
-    assert "gen_ai.usage.input_tokens" not in told
-    assert "secret" not in found.to_json()
-
-
-def test_an_id_that_stands_behind_the_answer_is_not_taken_from_a_tool(
-    tracing: Tracing, exporter: InMemorySpanExporter
-) -> None:
-    span = attempt(started(tracing, "chat/completions", {}))
-    span.read(b'{"choices": [{"message": {"tool_calls": [{"id": "call_7"}]}}], "id": "c-1"}')
-    span.end(status=200)
-    assert "gen_ai.response.id" not in (exporter.get_finished_spans()[0].attributes or {})
+    attributes = dict(found.attributes or {})
+    assert attributes["gen_ai.request.stream"] is True
+    assert attributes["gen_ai.response.time_to_first_chunk"] == 0.25
+    assert "gen_ai.usage.input_tokens" not in attributes
 
 
 def test_the_decision_spans_the_time_since_the_request_arrived(

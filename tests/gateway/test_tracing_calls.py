@@ -63,7 +63,6 @@ def test_a_complete_answer_is_one_call_with_the_conventional_names(
     told = answered.attributes or {}
     assert told["gen_ai.usage.input_tokens"] == 7
     assert told["server.port"] == int(good.url.split(":")[2].split("/")[0])
-    assert told["gen_ai.response.finish_reasons"] == ("stop",)
 
 
 def test_a_stream_ends_with_its_last_byte_and_tells_its_first_chunk(
@@ -88,7 +87,6 @@ def test_a_stream_ends_with_its_last_byte_and_tells_its_first_chunk(
         assert value(gateway, "mildroute_streams_cut_total", expert="small") is None
     told = call.attributes or {}
     assert told["gen_ai.response.time_to_first_chunk"] > 0  # type: ignore[operator]
-    assert (told["gen_ai.response.id"], told["gen_ai.response.model"]) == ("c1", "m")
     assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (7, 3)
 
 

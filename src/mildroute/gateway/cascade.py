@@ -1,4 +1,4 @@
-"""Serve one request with a cascade: ask experts, look at their answers, and decide again."""
+"""A cascade: call experts, read their answers, and decide whether to call others."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CascadeCall:
     Args:
         failover: Calls experts.
         predictor: The router, which continues after each stage.
-        context: The request, whose decision names the look to begin with.
+        context: The request, whose decision names the first stage.
         request: The request for the experts.
-        deadline: When the response must be there, on the clock of the event loop.
+        deadline: When the response must have arrived, on the clock of the event loop.
         max_response_bytes: Maximum bytes of an answer.
     """
 
@@ -45,9 +45,9 @@ class CascadeCall:
         self._request = request
         self._deadline = deadline
         self._max_response_bytes = max_response_bytes
-        # Responses of experts whose answers are looked at.
+        # Responses that the cascade has read.
         self._answered: dict[str, Attempt] = {}
-        # Experts whose answers say nothing.
+        # Experts with empty answers.
         self._silent: set[str] = set()
         # Mean log-probabilities of the answers, as far as they are known.
         self._logprobs: dict[str, float | None] = {}
@@ -55,8 +55,8 @@ class CascadeCall:
     async def run(self) -> Attempt | None:
         """Return the answer that the cascade chooses; ``None`` if no expert answers.
 
-        An expert that fails or says nothing ends it: the first answer that has come is returned,
-        and if there is none the next expert of the order is called.
+        A failed call or an empty answer ends the cascade: the first answer that has arrived is
+        returned, and without one the next expert of the order is called.
         """
         prediction = self._context.decision.prediction
         stage: int | None = self._predictor.stage_of(self._context.decision.look)
@@ -76,9 +76,9 @@ class CascadeCall:
                 self._discard(attempt)
 
     async def _escalate(self, name: str) -> Attempt | None:
-        """Return the answer that is chosen; ``None`` if its expert fails or says nothing.
+        """Return the chosen answer; ``None`` if the call fails or the answer is empty.
 
-        A stream has nothing left to wait for, and is not held back any longer.
+        A stream is returned from its first event on, because nothing remains to be decided.
         """
         if name in self._answered:
             return self._answered.pop(name)
@@ -100,7 +100,7 @@ class CascadeCall:
         return self._answered.pop(name)
 
     async def _first_answer(self) -> Attempt | None:
-        """Return the best of what has come, else the answer of another expert."""
+        """Return the best response so far, or else the answer of another expert."""
         answered = self._answered
         context = self._context
         # One expert's refusal does not count while another expert has an answer.
@@ -108,7 +108,7 @@ class CascadeCall:
         if names:
             return answered.pop(min(names, key=lambda name: answered[name].response.status))
         failed = {failure.expert for failure in context.attempts.failures}
-        # Those that have failed come last: they may be back when all others have failed, too.
+        # Experts that have failed come last: they may have recovered when all others fail.
         order = sorted(context.decision.order, key=failed.__contains__)
         attempt = await self._attempt([name for name in order if name not in answered])
         if attempt is None and answered:
@@ -116,9 +116,9 @@ class CascadeCall:
         return attempt
 
     async def _ask(self, names: Sequence[str]) -> bool:
-        """Call experts that have not answered yet, at the same time; return whether all answer.
+        """Call experts that have not answered yet in parallel; return whether all answer.
 
-        Each is charged when it has answered, whatever becomes of its answer.
+        Each answer is charged, even if it is not used.
         """
         names = [name for name in names if name not in self._answered]
         attempts = self._context.attempts
@@ -127,7 +127,7 @@ class CascadeCall:
         try:
             found = await asyncio.gather(*(self._answer(name) for name in names))
         finally:
-            # Calls at the same time are waited for once.
+            # The time of parallel calls counts once.
             attempts.waited = waited + perf_counter() - started
         self._answered |= {
             name: attempt for name, attempt in zip(names, found, strict=True) if attempt is not None
@@ -135,7 +135,7 @@ class CascadeCall:
         return all(attempt is not None and attempt.response.status < 300 for attempt in found)
 
     async def _answer(self, name: str) -> Attempt | None:
-        """Call an expert for its whole answer, and charge it; ``None`` if it has none."""
+        """Call an expert and charge its complete answer; return ``None`` if the call fails."""
         has_logprobs = name in self._predictor.logprob_experts
         attempt = await self._attempt((name,), is_look=True, logprobs=has_logprobs)
         if attempt is None:
@@ -174,9 +174,9 @@ class CascadeCall:
         )
 
     def _step(self, stage: int, row: Any) -> str | int | None:
-        """Return what to do after a stage; ``None`` if an expert said nothing.
+        """Return the next stage or the chosen expert; ``None`` if an answer is empty.
 
-        No router has learned from such a response, which would else count as a short answer.
+        No router has learned from empty answers, which would count as short ones.
         """
         texts = {name: _text_of(attempt) for name, attempt in self._answered.items()}
         self._silent = {name for name, text in texts.items() if not text.strip()}
@@ -185,7 +185,7 @@ class CascadeCall:
         return self._predictor.step(stage, row, texts, self._logprobs)
 
     def _discard(self, attempt: Attempt) -> None:
-        """Charge a call for what has come, unless it has been, and be done with it."""
+        """Charge what has arrived of a response, unless it was charged already, and close it."""
         if attempt.response.status < 400 and not attempt.call.is_charged:
             attempt.charge(self._context.parsed)
         attempt.close()

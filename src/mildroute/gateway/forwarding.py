@@ -151,7 +151,7 @@ class Forwarder:
         edits = self._edits(attempt, context, request)
         # Bytes that are still read to charge a client that has left.
         unread = self._max_unread_bytes
-        while events := await attempt.read():
+        while events := await attempt.response.read():
             if request.has_left:
                 unread -= sum(len(event.raw) for event in events)
                 if unread < 0:

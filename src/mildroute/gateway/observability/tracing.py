@@ -7,7 +7,6 @@ forwarded: it may contain data that external experts should not see.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import Any, NamedTuple
@@ -31,12 +30,6 @@ OPERATIONS = {
     "messages/count_tokens": "count_tokens",
 }
 _SERVER_ERROR = 500
-# Bytes searched for ids and finish reasons at the beginning and at the end of a response.
-_ENDS = 4096
-_find_content = re.compile(rb'"(?:choices|output|data)"\s*:').search
-_find_id = re.compile(rb'"id"\s*:\s*"([\x20-\x7e]{1,200}?)"').search
-_find_model = re.compile(rb'"model"\s*:\s*"([\x20-\x7e]{1,200}?)"').search
-_find_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,40})"').findall
 
 
 class CallTarget(NamedTuple):
@@ -220,7 +213,7 @@ class AttemptSpan:
         headers: Headers to send so that the expert's own spans join the trace.
     """
 
-    __slots__ = ("_clock", "_head", "_library", "_span", "_tail", "headers")
+    __slots__ = ("_clock", "_library", "_span", "headers")
 
     def __init__(
         self,
@@ -234,8 +227,6 @@ class AttemptSpan:
     ) -> None:
         self._library = library
         self._clock = clock
-        self._head = b""
-        self._tail = b""
         attributes: dict[str, Any] = {
             "mildroute.expert": expert,
             "gen_ai.operation.name": target.operation,
@@ -257,11 +248,6 @@ class AttemptSpan:
         self.headers: dict[str, str] = {}
         library.propagator.inject(self.headers, library.api.set_span_in_context(self._span))
 
-    def read(self, data: bytes) -> None:
-        """Inspect bytes of the response as they pass; keep only the beginning and the end."""
-        self._head = self._head or data[:_ENDS]
-        self._tail = (self._tail + data[-_ENDS:])[-_ENDS:]
-
     def end(
         self,
         *,
@@ -275,7 +261,7 @@ class AttemptSpan:
 
         The span never contains the text of an error, which may quote the request.
         """
-        attributes = self._response_attributes()
+        attributes: dict[str, Any] = {}
         if status:
             attributes["http.response.status_code"] = status
         if tokens is not None:
@@ -290,18 +276,3 @@ class AttemptSpan:
             self._span.set_status(self._library.api.StatusCode.ERROR)
         self._span.set_attributes(attributes)
         self._span.end(self._clock())
-
-    def _response_attributes(self) -> dict[str, Any]:
-        """Return id, model and finish reasons, if they are near the ends of the response.
-
-        An id that comes after the beginning of the answer may belong to the answer, so it is
-        ignored.
-        """
-        content = _find_content(self._head)
-        head = self._head if content is None else self._head[: content.start()]
-        found: dict[str, Any] = {}
-        for name, match in (("id", _find_id(head)), ("model", _find_model(head))):
-            if match is not None:
-                found[f"gen_ai.response.{name}"] = match[1].decode()
-        reasons = [reason.decode() for reason in _find_finish_reasons(self._tail)]
-        return found | {"gen_ai.response.finish_reasons": reasons} if reasons else found

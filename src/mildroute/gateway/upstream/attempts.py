@@ -7,7 +7,6 @@ import itertools
 import time
 from dataclasses import dataclass
 
-from mildroute.experts.events import Event
 from mildroute.gateway.http.body import ParsedRequest
 from mildroute.gateway.observability.tracing import AttemptSpan, CallTarget
 from mildroute.gateway.upstream.base import UpstreamResponse
@@ -22,11 +21,11 @@ class AttemptFailure:
     """An expert that did not serve a request.
 
     Args:
-        expert: Its name.
+        expert: Name of the expert.
         reason: One of :data:`~mildroute.gateway.upstream.failures.FAILURE_REASONS`.
         status: HTTP status of its error, or ``None``.
         retry_after: Seconds for which it gets no call, or ``None``.
-        detail: Why it cannot serve the request, for its client, or empty.
+        detail: The reason why it cannot serve the request, for the client; may be empty.
     """
 
     expert: str
@@ -40,7 +39,7 @@ class AttemptRecord:
     """One call to an expert, for the decision log.
 
     Attributes:
-        reason: Why it failed, or empty.
+        reason: Reason of the failure; empty without one.
         status: HTTP status of its response; 0 without a response.
         charge: Tokens and dollars that it is charged.
         first_chunk: Seconds until the first event of its stream, or ``None``.
@@ -105,7 +104,7 @@ class AttemptRecord:
 
     @property
     def reported_tokens(self) -> tuple[int, int] | None:
-        """The tokens that the expert has reported, in and out, or ``None``."""
+        """Return the reported tokens of request and response, or ``None``."""
         charge = self.charge
         return (charge.tokens_in, charge.tokens_out) if charge.is_reported else None
 
@@ -172,14 +171,14 @@ class AttemptLog:
 
 
 class Attempt:
-    """A call whose response can be forwarded; it must be closed.
+    """A call whose response can be forwarded. It must be closed.
 
     Args:
         expert: The expert that responded.
         response: The response: complete, or a stream from its first bytes on.
         started: When the call began, on the clock of the circuit.
         call: Its record.
-        request: Number of the request.
+        request: Unique number of the request.
     """
 
     __slots__ = ("_request", "_started", "call", "expert", "response")
@@ -197,13 +196,6 @@ class Attempt:
         self.response = response
         self._started = started
         self.call = call
-
-    async def read(self) -> list[Event]:
-        """Return the next events of a stream, as :meth:`UpstreamResponse.read` does."""
-        events = await self.response.read()
-        if self.call.span is not None:
-            self.call.span.read(b"".join([event.raw for event in events]))
-        return events
 
     def charge(self, parsed: ParsedRequest) -> Charge:
         """Charge the call for the part of its response that has arrived."""

@@ -65,8 +65,8 @@ class Deadlines(NamedTuple):
 
     Args:
         first_byte_at: When the first byte of a stream must have arrived, on the loop's clock, and
-            when a call must have its turn. A response that is not streamed comes in one piece after
-            the expert has generated all of it, so it has until ``complete_at``.
+            when a call must have a slot. A response that is not streamed arrives after the expert
+            has generated all of it, so it has until ``complete_at``.
         idle_timeout: Seconds without a byte after that.
         complete_at: When a response that is not streamed must be complete.
         max_bytes: Maximum bytes of a response that is not streamed.
@@ -97,7 +97,7 @@ class Upstream(Protocol):
         includes_usage: Whether to request usage for a stream when the client did not.
         has_logprobs: Whether the expert may be asked for log-probabilities.
         paths: Paths below ``/v1`` that the expert serves.
-        slots: Calls in flight, and calls that wait.
+        slots: Bounds the concurrent calls.
     """
 
     includes_usage: bool
@@ -118,7 +118,7 @@ class Upstream(Protocol):
         ...
 
     def target(self, operation: str) -> CallTarget:
-        """Return the target of calls of an operation, as metrics and traces name it."""
+        """Return the target of calls for an operation, as metrics and traces name it."""
         ...
 
     def close(self) -> None:
@@ -131,14 +131,14 @@ class Upstream(Protocol):
 
 
 class CallSlots:
-    """A bound on the calls in flight to one expert; others wait for their turn.
+    """A bound on the concurrent calls to one expert; further calls wait for a slot.
 
     Args:
         limit: Maximum number of concurrent calls.
 
     Attributes:
-        calls: Calls in flight.
-        waiting: Calls that wait.
+        calls: Number of calls in flight.
+        waiting: Number of calls that wait for a slot.
     """
 
     def __init__(self, limit: int) -> None:
@@ -149,16 +149,16 @@ class CallSlots:
 
     @property
     def has_capacity(self) -> bool:
-        """Return whether a call would be made soon: no more wait than can be made at once."""
+        """Return whether a call would be made soon: at most one queued call per slot."""
         return self.waiting < self._limit
 
     @property
     def is_free(self) -> bool:
-        """Return whether a call would be made at once, before no other one that waits."""
+        """Return whether a call would be made at once, ahead of no other."""
         return not self.waiting and self.calls < self._limit
 
     async def acquire(self, until: float) -> None:
-        """Wait for a turn; raises an UpstreamOverloaded if it does not come in time."""
+        """Wait for a slot; raise an UpstreamOverloaded if none becomes free in time."""
         if self._slots.locked():
             await self._wait(until)
         else:
@@ -182,12 +182,12 @@ class CallSlots:
 
 
 class UpstreamResponse:
-    """The response of an expert: complete, or, of a stream of events, from its first bytes on.
+    """The response of an expert: complete, or a stream of events from its first bytes on.
 
     Args:
         status: Status of the response.
         headers: Headers of the response, names in lower case.
-        secrets: Keys that no client may see, should the expert repeat them in an error.
+        secrets: Keys to remove, in case the expert repeats them in an error.
         body: The complete body, if it is not a stream.
         chunks: The body of a stream of events, or ``None``.
         idle_timeout: Seconds that may pass without a byte of a stream.
@@ -222,17 +222,17 @@ class UpstreamResponse:
         self._is_closed = False
         self._splitter = EventSplitter()
         self._state = StreamState()
-        self._has_come = chunks is None
+        self._has_arrived = chunks is None
 
     @property
     def body(self) -> bytes:
-        """The complete body, or the events of a stream that are pending."""
+        """Return the complete body, or the pending events of a stream."""
         return b"".join([event.raw for event in self.pending]) if self.has_events else self._body
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of it has come, and a stream of events has ended as it should."""
-        return self._has_come and self.flaw is None
+        """Return whether all of it has arrived, and a stream has ended properly."""
+        return self._has_arrived and self.flaw is None
 
     @property
     def flaw(self) -> type[UpstreamError] | None:
@@ -241,11 +241,11 @@ class UpstreamResponse:
             return None
         if self._state.has_failed:
             return StreamError
-        return IncompleteStream if self._has_come and not self._state.has_ended else None
+        return IncompleteStream if self._has_arrived and not self._state.has_ended else None
 
     @cached_property
     def document(self) -> Any:
-        """The decoded body of a complete response, or ``None`` if it is not JSON."""
+        """Return the decoded body of a complete response, or ``None`` if it is not JSON."""
         try:
             return orjson.loads(self._body)
         except orjson.JSONDecodeError:
@@ -253,7 +253,7 @@ class UpstreamResponse:
 
     @property
     def usage(self) -> TokenUsage:
-        """Tokens of the request and of the response, as far as they are reported."""
+        """Return the tokens of the request and of the response, as far as they are reported."""
         if self.has_events:
             return self._state.usage
         return tokens_of_usage(usage_of_document(self.document)) or TokenUsage()
@@ -264,7 +264,7 @@ class UpstreamResponse:
         Raises:
             UpstreamError: The stream breaks, or has ended with an error or without its last event.
         """
-        while not self.pending and not self._has_come:
+        while not self.pending and not self._has_arrived:
             await self._receive()
         events = self.pending
         self.pending = []
@@ -273,13 +273,13 @@ class UpstreamResponse:
         return events
 
     async def read_first_event(self, deadline: float) -> None:
-        """Read on until a stream has its first event, which may be an error.
+        """Read until a stream has its first event, which may be an error.
 
-        Comments that keep a connection alive come before it.
+        Comments that keep a connection alive may precede it.
         """
         try:
             async with asyncio.timeout_at(deadline):
-                while not self._has_come and self.size <= _MAX_BEFORE_EVENT:
+                while not self._has_arrived and self.size <= _MAX_BEFORE_EVENT:
                     if any(event.has_data for event in self.pending):
                         break
                     await self._receive()
@@ -290,11 +290,11 @@ class UpstreamResponse:
         """Read a stream to its end, and keep its events for :meth:`read`.
 
         Raises:
-            UpstreamError: As by :meth:`read`, or the stream is late or long.
+            UpstreamError: As for :meth:`read`, or the stream is late or too long.
         """
         try:
             async with asyncio.timeout_at(deadline):
-                while not self._has_come:
+                while not self._has_arrived:
                     await self._receive()
                     if self.size > max_bytes:
                         raise ResponseTooLarge
@@ -321,7 +321,7 @@ class UpstreamResponse:
         self._on_close()
 
     async def _receive(self) -> None:
-        """Add the events that the next bytes complete to those that are pending."""
+        """Read more bytes and add the events that they complete to the pending ones."""
         if self._chunks is None:
             return
         try:
@@ -334,7 +334,7 @@ class UpstreamResponse:
             self._break(error)
             return
         self.size += len(chunk)
-        self._has_come = not chunk
+        self._has_arrived = not chunk
         try:
             events = self._splitter.feed(chunk) if chunk else self._splitter.flush()
         except EventTooLargeError:
@@ -345,21 +345,21 @@ class UpstreamResponse:
             self.pending.append(event)
 
     def _break(self, error: UpstreamError) -> None:
-        """End a stream that breaks; if its last event has come, nothing is missing."""
+        """End a broken stream; raise the error unless the last event has arrived."""
         if self._state.has_failed or not self._state.has_ended:
             raise error
-        self._has_come = True
+        self._has_arrived = True
 
 
 def _scrubbed(data: bytes, secrets: SecretSet) -> bytes:
-    """Return an expert's error without its key, should the error repeat it."""
+    """Return an expert's error without the keys that it may repeat."""
     if not secrets.has_secrets:
         return data
     return secrets.scrub(data.decode("latin-1")).encode("latin-1")
 
 
 def are_events(headers: Sequence[Header]) -> bool:
-    """Return whether a body is a stream of events that can be read: not one that is encoded."""
+    """Return whether a body is a stream of events without content encoding."""
     is_stream = False
     for name, value in headers:
         if name == b"content-encoding" and value != b"identity":

@@ -92,8 +92,8 @@ class Failover:
             log: Receives the calls and failures.
             span: Span of the request, or ``None``.
             deadline: Time on the event loop's clock; defaults to now plus the request timeout.
-            is_look: Whether other experts can serve the request if these fail, so that none of
-                them is called again, or while its circuit is open.
+            is_look: Whether a cascade can continue without these experts. If so, none of them is
+                called twice, or while its circuit is open.
         """
         started = time.perf_counter()
         try:
@@ -129,7 +129,7 @@ class Failover:
         return attempt
 
     def deadline(self) -> float:
-        """When a request that begins now must have its response, by the clock of the event loop."""
+        """Return the deadline of a request that begins now, on the clock of the event loop."""
         return asyncio.get_running_loop().time() + self._config.timeout
 
     async def _call_each(self, names: Sequence[str], calls: _Calls) -> Attempt | None:
@@ -143,22 +143,22 @@ class Failover:
         return None
 
     def _next_round(self, calls: _Calls) -> tuple[Sequence[str], float]:
-        """Return the experts to call again, if any, and the seconds to wait before."""
+        """Return the experts to call again, if any, and the seconds to wait first."""
         last = {failure.expert: failure for failure in calls.log.failures}
         pause = random.uniform(*_PAUSES)  # noqa: S311
-        left = calls.deadline - asyncio.get_running_loop().time()
+        remaining = calls.deadline - asyncio.get_running_loop().time()
         pauses = {
             name: self._pause_before(last[name], pause)
             for name in calls.names
             if name in last and last[name].reason in _TRANSIENT
         }
-        pause = min(pauses.values(), default=left)
-        if pause >= min(left, _MAX_PAUSE):
+        pause = min(pauses.values(), default=remaining)
+        if pause >= min(remaining, _MAX_PAUSE):
             return (), 0.0
         return [name for name, seconds in pauses.items() if seconds <= pause], pause
 
     def _pause_before(self, failure: AttemptFailure, pause: float) -> float:
-        """Seconds until an expert may be called again, at least the given ones."""
+        """Return the seconds until an expert may be called again, at least ``pause``."""
         breaker = self._pool.find(failure.expert).breaker
         if breaker.state == "open":
             return breaker.retry_after + pause
@@ -228,8 +228,6 @@ class Failover:
             if response.has_events:
                 await response.read_first_event(calls.deadline)
                 call.receive_first_chunk()
-            if call.span is not None:
-                call.span.read(response.body)
             reason = self._classify(expert, response, calls)
             if not reason:
                 expert.record_success(started)
@@ -309,7 +307,10 @@ def _start_call(expert: UpstreamExpert, calls: _Calls) -> AttemptRecord:
 
 
 def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
-    """Return whether a complete answer missed the deadline, which is not the expert's fault."""
+    """Return whether a response that is not streamed missed the deadline of the request.
+
+    That is not the fault of the expert.
+    """
     return (
         isinstance(error, UpstreamTimeout)
         and not calls.request.parsed.is_stream

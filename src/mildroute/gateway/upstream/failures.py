@@ -12,7 +12,7 @@ from mildroute.gateway.upstream.errors import (
 
 __all__ = ["FAILURE_REASONS", "error_from_failures"]
 
-# What each reason means, for the message of an error.
+# Reasons of failures, in the words of error messages.
 FAILURE_REASONS = {
     "overloaded": "had reached its concurrency limit",
     "connect": "could not be reached",
@@ -36,7 +36,7 @@ _STATUS_OF_REASON = {"timeout": 504, "circuit_open": 503, "overloaded": 503, _UN
 
 
 def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
-    """Return the client's error if no expert responded: who was called, and why each failed.
+    """Return the error if no expert responded, which tells why each of them failed.
 
     Args:
         failures: Failures in order; empty if there was no time to call an expert.
@@ -44,7 +44,7 @@ def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
     if not failures:
         return APIError(
             504,
-            "no expert answered: the time of the request was over before one could be asked; send"
+            "no expert answered: the request ran out of time before one could be called; send"
             " it again.",
         )
     # The last failure of each expert, apart from circuits that opened because of a failure.

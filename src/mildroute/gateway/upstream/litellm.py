@@ -44,18 +44,18 @@ _PROVIDERS = {
 class LiteLLMUpstream:
     """Calls one expert of kind ``litellm``.
 
-    LiteLLM is imported and made ready when this is made, which takes seconds. The SDK keeps the
+    Creating an instance imports LiteLLM and prepares it, which takes seconds. The SDK manages the
     connections to the provider.
 
     Args:
         spec: The expert, as experts.yaml describes it.
-        connect_timeout: Not used: the SDK connects.
-        max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
+        connect_timeout: Ignored, because the SDK connects.
+        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; others wait.
 
     Attributes:
-        includes_usage: Whether to ask for the usage of a stream whose client did not.
+        includes_usage: Whether to request usage for a stream when the client did not.
         has_logprobs: Whether the expert may be asked for log-probabilities.
-        slots: Calls in flight, and calls that wait.
+        slots: Bounds the concurrent calls.
     """
 
     paths = frozenset(("chat/completions", "completions", "embeddings"))
@@ -72,7 +72,7 @@ class LiteLLMUpstream:
         self.includes_usage = bool(spec.settings.get("include_usage", True))
         self.has_logprobs = bool(spec.settings.get("logprobs", False))
         self._sdk_model = LiteLLMModel(spec.settings)
-        # It writes parts of requests, such as the address of an image. Its errors are answers.
+        # LiteLLM logs parts of requests, such as the address of an image. Its errors are returned.
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
         self._sdk_model.warm_up()
         self._guard = LogGuard(self._sdk_model.secrets)
@@ -81,7 +81,7 @@ class LiteLLMUpstream:
         self.slots = CallSlots(limit)
 
     def target(self, operation: str) -> CallTarget:
-        """Return what calls of an operation are for."""
+        """Return the trace target of calls of an operation."""
         provider = self._sdk_model.provider
         return CallTarget(operation, _PROVIDERS.get(provider, provider), self.model)
 
@@ -93,9 +93,9 @@ class LiteLLMUpstream:
         await self.slots.acquire(min(deadlines.first_byte_at, deadlines.complete_at))
         try:
             return await self._call(request, body, deadlines)
-        except BaseException as error:  # noqa: BLE001 - it is raised again
+        except BaseException as error:  # noqa: BLE001 - re-raised
             self.slots.release()
-            # Frames of the SDK hold the key in their variables.
+            # The SDK's stack frames hold the key in local variables.
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
 
@@ -104,17 +104,17 @@ class LiteLLMUpstream:
         self._guard.off()
 
     async def wait_closed(self) -> None:
-        """Make no further call; the SDK keeps its connections."""
+        """Make no further call; the SDK closes its own connections."""
         self.close()
 
     async def _call(
         self, request: UpstreamRequest, body: bytes, deadlines: Deadlines
     ) -> UpstreamResponse:
-        due = deadlines.complete_at
+        deadline = deadlines.complete_at
         if request.parsed.is_stream:
-            due = min(due, deadlines.first_byte_at)
+            deadline = min(deadline, deadlines.first_byte_at)
         try:
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(deadline):
                 answer = await self._sdk_model.call(request.parsed.path, body)
                 if hasattr(answer, "__aiter__"):
                     return await self._stream(answer, deadlines)
@@ -128,7 +128,7 @@ class LiteLLMUpstream:
         if len(result.body) > max_bytes:
             raise ResponseTooLarge
         if result.status == 400:
-            # LiteLLMModel wrote it.
+            # This body comes from LiteLLMModel.
             error = json.loads(result.body)["error"]
             if error["code"] == UNSUPPORTED:
                 raise UnsupportedRequest(error["message"])
@@ -144,7 +144,7 @@ class LiteLLMUpstream:
         )
 
     async def _stream(self, stream: Any, deadlines: Deadlines) -> UpstreamResponse:
-        """Return a stream whose first event has come; an error before it is a whole response."""
+        """Return a stream from its first event on, or an error that came first as a response."""
         events = _Events(stream, self._sdk_model)
         error = await events.wait()
         if error is not None:
@@ -160,7 +160,7 @@ class LiteLLMUpstream:
 
 
 class _Events:
-    """The chunks of a stream of the SDK as events."""
+    """The chunks of an SDK stream as server-sent events."""
 
     def __init__(self, stream: Any, model: LiteLLMModel) -> None:
         self._stream = stream
@@ -171,7 +171,7 @@ class _Events:
         self._closing: asyncio.Task[None] | None = None
 
     async def wait(self) -> HTTPResult | None:
-        """Wait for the first event; return the error that came in its place, or ``None``."""
+        """Wait for the first event; return the error that came instead, or ``None``."""
         try:
             self._first = await self._next()
         except Exception as error:  # noqa: BLE001 - providers raise anything through the SDK
@@ -217,17 +217,17 @@ def _event_of(chunk: Any) -> bytes:
     if _is_uncounted(document.get("usage")):
         del document["usage"]
     choices = document.get("choices") or []
-    if "usage" in document and not any(_says_something(choice) for choice in choices):
-        # As OpenAI has it, so that the event can be taken out for who did not ask for it.
+    if "usage" in document and not any(_has_content(choice) for choice in choices):
+        # As OpenAI sends it, so that the event can be removed for clients that did not request it.
         document["choices"] = []
     return event_bytes("", document)
 
 
 def _is_uncounted(usage: Any) -> bool:
-    """Return whether the SDK has put zeros in place of a usage that a provider has not reported."""
+    """Return whether the SDK shows zeros because the provider has reported no usage."""
     names = ("prompt_tokens", "completion_tokens")
     return isinstance(usage, dict) and not any(usage.get(name) for name in names)
 
 
-def _says_something(choice: dict[str, Any]) -> bool:
+def _has_content(choice: dict[str, Any]) -> bool:
     return bool(choice.get("delta") or choice.get("text") or choice.get("finish_reason"))

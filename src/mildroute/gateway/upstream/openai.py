@@ -84,7 +84,7 @@ class OpenAIUpstream:
     Attributes:
         includes_usage: Whether to request usage for a stream when the client did not.
         has_logprobs: Whether the expert may be asked for log-probabilities.
-        slots: Calls in flight, and calls that wait.
+        slots: Bounds the concurrent calls.
     """
 
     paths = frozenset(("chat/completions", "completions", "responses", "embeddings"))

@@ -49,7 +49,7 @@ _CIRCUIT_EVENTS = {
 }
 _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
-# A context that no expert has.
+# More tokens than any expert accepts.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 
@@ -57,15 +57,15 @@ SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 class UpstreamExpert:
     """An expert of experts.yaml.
 
-    An expert that is rate limited (429) gets no call until the time that it names is over, or for
-    1, 2, 4, ... up to 60 seconds if it names none. A 429 is not a failure: the expert is well, and
-    an open circuit would exclude it for longer than it asks for.
+    An expert that is rate limited (429) gets no call for as long as its Retry-After says, or for 1,
+    2, 4, ... up to 60 seconds without one. A 429 is not a failure: the expert works, and an open
+    circuit would exclude it for longer than it asks for.
 
     Attributes:
         spec: Its settings in the file.
         upstream: Calls it; ``None`` for a kind that the gateway cannot call.
-        header: Its name, encoded as a header's value.
-        context: Tokens that it can take, request and response together; ``None`` if unknown.
+        header: Its name, encoded as the value of a header.
+        context: Maximum tokens of request and response together; ``None`` if unknown.
         targets: Trace target of calls of each path.
     """
 
@@ -101,7 +101,7 @@ class UpstreamExpert:
         self.max_tokens: int = spec.settings.get("context") or _MAX_CONTEXT
 
     def status(self) -> ExpertStatus:
-        """Its status now."""
+        """Return the current status."""
         has_capacity = self.upstream is None or (
             self.upstream.slots.has_capacity
             and (not self._limited_until or self._clock() >= self._limited_until)
@@ -111,7 +111,7 @@ class UpstreamExpert:
     def cost(
         self, tokens_in: int, tokens_out: int, cached_tokens: int = 0, written_tokens: int = 0
     ) -> float:
-        """Dollars of a response."""
+        """Return the dollars of a response."""
         if self._price is None:
             return self._per_answer
         cost = self._price.cost(tokens_in, tokens_out, cached_tokens, written_tokens)
@@ -186,7 +186,7 @@ class PoolChange(NamedTuple):
 
     Args:
         experts: All of them, by name.
-        baseline: The expert that savings are counted against, or ``None``.
+        baseline: The expert that savings are measured against, or ``None``.
     """
 
     experts: dict[str, UpstreamExpert]
@@ -200,7 +200,7 @@ class ExpertPool:
         path: The file.
         experts: All of them, by name.
         callable: The experts that the gateway can call, by name.
-        baseline: The expert that savings are counted against, or ``None``.
+        baseline: The expert that savings are measured against, or ``None``.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class ExpertPool:
         self.install(self.prepare(file))
 
     def prepare(self, file: ExpertFile) -> PoolChange:
-        """Check a file as a whole and build its experts; an ArgumentError if it is invalid.
+        """Check a file as a whole and build its experts; raise an ArgumentError if it is invalid.
 
-        An expert of which the file says what it said before stays the same object, with its
-        connections, its circuit and its calls.
+        An expert whose settings have not changed stays the same object, with its connections,
+        circuit and calls.
         """
         experts = {spec.name: self._expert_of(spec) for spec in file.experts}
         _check_routes(self._config, experts)
@@ -241,10 +241,9 @@ class ExpertPool:
         return PoolChange(experts, experts.get(baseline or most_expensive))
 
     def install(self, change: PoolChange) -> None:
-        """Replace the experts from now on.
+        """Replace the experts.
 
-        Those that are gone, or changed, finish the calls that they have, and their connections are
-        closed.
+        Removed and changed experts finish their calls; then their connections are closed.
         """
         before = self.experts
         # Waiting requests hold these mappings, so they are replaced and never changed.
@@ -272,7 +271,7 @@ class ExpertPool:
         return UpstreamExpert(spec, self._config, self._clock)
 
     def max_charge(self, parsed: ParsedRequest, name: str) -> Charge:
-        """Return the most that a call to an expert can be charged."""
+        """Return the maximum charge of a call to an expert."""
         return charge_of_call(
             self.find(name), parsed, "unknown", max_output_tokens=self._max_output_tokens
         )
@@ -285,9 +284,9 @@ class ExpertPool:
     def max_dollars_of_look(
         self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
     ) -> float:
-        """Return the most that a request can cost whose answers are looked at.
+        """Return the maximum cost of a cascade.
 
-        All experts that are asked, and the most expensive others that may follow.
+        It includes all experts that are asked first, and the most expensive others that may follow.
         """
         dollars = {name: self.max_charge(parsed, name).dollars for name in order}
         others = sorted((dollars[name] for name in order if name not in asked), reverse=True)
@@ -316,7 +315,7 @@ class ExpertPool:
 def check_prices(
     experts: Iterable[UpstreamExpert], config: GatewayConfig, *, has_budgets: bool
 ) -> None:
-    """Refuse an expert without a price if dollars are limited: its calls would count as free.
+    """Refuse experts without a price if dollars are limited, because their calls would be free.
 
     Args:
         experts: All experts, callable or not.
