@@ -67,6 +67,7 @@ GATEWAY_LAYERS = [
     "response_edits",
     "routing",
     "context",
+    "recorder",
     "sampling",
     "cascade",
     "forwarding",

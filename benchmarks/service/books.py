@@ -16,7 +16,7 @@ from processes import PRICES
 from traffic import Told, conversation_of
 
 from mildroute.decision.log import DecisionRecord, read_log
-from mildroute.gateway.http.body import named_conversation
+from mildroute.gateway.http.conversation import named_conversation
 
 
 @dataclass

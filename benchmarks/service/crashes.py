@@ -30,7 +30,7 @@ from storm import copied
 from traffic import Job, Told, Traffic, conversation_of
 
 from mildroute.decision.log import DecisionRecord, read_log
-from mildroute.gateway.http.body import named_conversation
+from mildroute.gateway.http.conversation import named_conversation
 
 SETTINGS = """
 failover:

@@ -39,7 +39,8 @@ from mildroute.gateway.config import (
     SamplingConfig,
 )
 from mildroute.gateway.observability.metrics import GatewayMetrics
-from mildroute.gateway.sampling import FileBudget, load_sampler
+from mildroute.gateway.sampling.budget import FileBudget
+from mildroute.gateway.sampling.loading import load_sampler
 from mildroute.gateway.upstream.base import CallSlots
 from tests.experts.hostile_server import Behavior, Call, HostileServer, hangs, says, status
 from tests.gateway.fakes import FakeManager, experts_at

@@ -26,7 +26,6 @@ from mildroute.gateway.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.gateway.api.route import RouteEndpoint
 from mildroute.gateway.authentication import AdminAuth, Authenticator
 from mildroute.gateway.config import GatewayConfig
-from mildroute.gateway.context import RequestRecorder
 from mildroute.gateway.http.body import PATHS
 from mildroute.gateway.http.decoder import BodyDecoder
 from mildroute.gateway.http.endpoint import Endpoint, Handler
@@ -43,9 +42,10 @@ from mildroute.gateway.observability.tracing import Tracing
 from mildroute.gateway.openapi import openapi_schema
 from mildroute.gateway.parent import stop_with_parent
 from mildroute.gateway.proxy import Proxy
+from mildroute.gateway.recorder import RequestRecorder
 from mildroute.gateway.reload import Reloader
 from mildroute.gateway.routing.decider import RequestDecider
-from mildroute.gateway.sampling import Sampler
+from mildroute.gateway.sampling.sampler import Sampler
 from mildroute.gateway.upstream.failover import Failover
 from mildroute.gateway.upstream.pool import ExpertPool, check_prices
 

@@ -23,7 +23,7 @@ from mildroute.gateway.limits.redis import RedisLimits
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
 from mildroute.gateway.observability.tracing import Tracing, otlp_provider
-from mildroute.gateway.sampling import load_sampler
+from mildroute.gateway.sampling.loading import load_sampler
 from mildroute.gateway.upstream.pool import CALLABLE_KINDS
 from mildroute.routers.frontier.target import Target
 

@@ -16,7 +16,7 @@ from mildroute.decision.prompt import RoutingInput
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.cascade import CascadeCall
 from mildroute.gateway.config import GatewayConfig
-from mildroute.gateway.context import RequestContext, RequestRecorder
+from mildroute.gateway.context import RequestContext
 from mildroute.gateway.forwarding import Forwarder
 from mildroute.gateway.http.body import ParsedRequest, parse_request, read_object
 from mildroute.gateway.http.decoder import BodyDecoder
@@ -24,10 +24,11 @@ from mildroute.gateway.http.errors import APIError, shutting_down
 from mildroute.gateway.http.headers import forward_request_headers
 from mildroute.gateway.http.request import ClientDisconnect, Request
 from mildroute.gateway.keys import APIClient
+from mildroute.gateway.recorder import RequestRecorder
 from mildroute.gateway.response_ids import decode_response_id
 from mildroute.gateway.routing.decider import RequestDecider, RoutingResult
 from mildroute.gateway.routing.targets import get_request_id
-from mildroute.gateway.sampling import Sampler
+from mildroute.gateway.sampling.sampler import Sampler
 from mildroute.gateway.upstream.attempts import Attempt
 from mildroute.gateway.upstream.base import UpstreamRequest
 from mildroute.gateway.upstream.failover import Failover

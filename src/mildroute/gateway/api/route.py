@@ -13,12 +13,13 @@ from mildroute.decision.async_predictor import ROWS_PER_TURN
 from mildroute.decision.prompt import RoutingInput
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
-from mildroute.gateway.context import RequestContext, RequestRecorder
+from mildroute.gateway.context import RequestContext
 from mildroute.gateway.http.body import ParsedRequest, parse_request, read_object
 from mildroute.gateway.http.decoder import BodyDecoder
 from mildroute.gateway.http.errors import APIError
 from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient
+from mildroute.gateway.recorder import RequestRecorder
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.routing.targets import (
     get_request_id,

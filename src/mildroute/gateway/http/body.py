@@ -1,7 +1,7 @@
-"""Parse the body of a request: its model, the text to route, what it needs and may cost.
+"""The body of a request: its model, the text to route, its needs and its maximum cost.
 
-A body is decoded once, to a dict that is changed and serialized again for the expert. What was
-counted is therefore what the expert reads: a name that stands twice has one value from here on.
+A body is decoded once, to a dict that is changed and serialized again for the expert. The expert
+therefore reads exactly what was counted: a name that occurs twice has one value from here on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,9 @@ try:
 except ImportError:
     raise MissingExtraError.for_package("orjson", extra="serve", user="mildroute.gateway") from None
 
-__all__ = [
-    "PATHS",
-    "BadRequest",
-    "ParsedRequest",
-    "parse_request",
-    "read_object",
-]
+__all__ = ["PATHS", "BadRequest", "ParsedRequest", "parse_request", "read_object"]
 
-# Objects and lists of a body. Each takes 20 times its bytes once it is decoded.
+# Maximum objects and lists in a body. Decoded, each takes 20 times its bytes.
 _MAX_CONTAINERS = 200_000
 # Decoding holds the interpreter: four million numbers would stop all requests for 0.2 s. A text
 # with so many commas is longer than any model reads.
@@ -69,7 +63,7 @@ _EXACT_NAMES = frozenset(
 )
 # Paths of responses with choices.
 _CHOSEN = ("chat/completions", "completions")
-# Characters of any other field, such as a suffix or a prediction, that are not worth counting.
+# Length up to which any other field, such as a suffix or a prediction, is not counted as text.
 _SHORT_FIELD = 256
 _COUNTED_FIELDS = (
     *("tools", "functions", "response_format", "text", "instructions", "system"),
@@ -86,12 +80,12 @@ _TYPE_NAMES = {
 
 
 class BadRequest(APIError):  # noqa: N818 - named for its status
-    """A body that no expert could serve.
+    """An error for a body that no expert could serve.
 
     Args:
-        message: The rule, what broke it and the way out; of what the client sent, only names of
-            fields.
-        param: The field that is wrong, or ``None``.
+        message: The rule, what broke it and the way out; it quotes nothing from the body but names
+            of fields.
+        param: The invalid field, or ``None``.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -100,25 +94,25 @@ class BadRequest(APIError):  # noqa: N818 - named for its status
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request as far as routing has to know it.
+    """The part of a request that routing needs.
 
     Args:
         path: One of :data:`PATHS`.
-        model: What stands under ``model``: a route, or the name of an expert.
+        model: Value of ``model``: a route, or the name of an expert.
         text: The text to route.
         fields: The decoded body.
         size: Bytes of the body.
         is_stream: Whether the client wants a stream.
-        needs: What an expert must be able to do: ``"tools"``, ``"vision"``, ``"json"``.
+        needs: Required capabilities of the expert: ``"tools"``, ``"vision"``, ``"json"``.
         tokens_in: Tokens of the request, estimated from its characters.
-        tokens_out: Tokens that the client allows at most in one choice, or ``None``.
-        choices: Responses that are generated: ``n`` or ``best_of`` for each prompt.
+        tokens_out: Maximum tokens of one choice that the client allows, or ``None``.
+        choices: Number of generated responses: ``n`` or ``best_of`` for each prompt.
         conversation: A digest that stays the same while a conversation continues, or ``None``.
-        owner: The expert that gave the response which this request continues, or ``None``. No other
-            expert knows that response.
-        is_first_turn: Whether nothing was answered yet: who began with the same words before had
-            another conversation, even if its digest is the same.
-        is_tool_result: Whether the request ends with the result of a tool, not with a message.
+        owner: The expert whose response this request continues, or ``None``. No other expert knows
+            that response.
+        is_first_turn: Whether the request contains no answer yet. Such a request begins a new
+            conversation, even if an earlier one with the same words has the same digest.
+        is_tool_result: Whether the request ends with the result of a tool.
     """
 
     path: str
@@ -138,7 +132,7 @@ class ParsedRequest:
 
     @property
     def previous_id(self) -> str | None:
-        """The id of the response that this request continues, or ``None``."""
+        """Return the id of the response that this request continues, or ``None``."""
         value = self.fields.get("previous_response_id") if self.path == "responses" else None
         return value if isinstance(value, str) and value else None
 
@@ -148,7 +142,7 @@ class ParsedRequest:
         options = self.fields.get("stream_options")
         if not self.is_stream or self.path not in _CHOSEN:
             return False
-        # Options that are no object are refused by the expert.
+        # The expert refuses options that are not an object.
         return options is None or (
             isinstance(options, dict) and options.get("include_usage") is not True
         )
@@ -164,11 +158,11 @@ class ParsedRequest:
 
         Args:
             model: Name of the model at the expert.
-            include_usage: Whether to ask for the usage of a stream whose client did not.
-            logprobs: Whether to ask for log-probabilities.
+            include_usage: Whether to request usage for a stream when the client did not.
+            logprobs: Whether to request log-probabilities.
 
         Raises:
-            BadRequest: The body is nested too deeply to be written.
+            BadRequest: The body is nested too deeply to be serialized.
         """
         changes: dict[str, Any] = {"model": model}
         if include_usage and self.lacks_usage:
@@ -186,7 +180,7 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     """Decode a JSON object.
 
     Raises:
-        BadRequest: The body is something else, or has too many objects, lists and values.
+        BadRequest: The body is not a JSON object, or has too many objects, lists or values.
     """
     containers = body.count(b"{") + body.count(b"[")
     if containers > _MAX_CONTAINERS:
@@ -224,24 +218,24 @@ def parse_request(
     *,
     size: int = 0,
 ) -> ParsedRequest:
-    """Read what routing has to know of a request, and leave the rest to the expert.
+    """Return the part of a request that routing needs; the expert checks the rest.
 
     The text to route is the last user message that has text, unless ``routed`` says otherwise: most
     routers are trained on single queries. A conversation is recognized, in this order, by
     ``metadata.conversation_id``, by a response's ``conversation``, by its ``previous_response_id``,
-    or by all messages up to and including the first of the user, which every turn sends again,
-    together with ``user``. A request that holds no message of the assistant is a first turn.
+    or by ``user`` and all messages up to and including the user's first one, which every turn
+    repeats. A request without a message of the assistant is a first turn.
 
     Args:
         path: One of :data:`PATHS`.
         fields: The decoded body.
-        salt: Whose request it is, such as the name of the client's key; goes into the digest of the
-            conversation.
-        routed: What of the messages the router reads.
+        salt: The owner of the request, such as the name of the client's key; it is part of the
+            digest of the conversation.
+        routed: The part of the messages that the router reads.
         size: Bytes of the body.
 
     Raises:
-        BadRequest: The body has no ``model``, or a field that is read has a wrong type.
+        BadRequest: The body has no ``model``, or one of the fields read here has a wrong type.
     """
     if path not in _PROMPT_FIELD:
         raise APIError(
@@ -295,11 +289,10 @@ def _model_of(fields: Mapping[str, Any]) -> str:
     for spelling in fields:
         name = spelling.lower()
         if name in _EXACT_NAMES and spelling not in _EXACT_NAMES:
-            # Some servers take names of fields for the same in any case; this one would choose the
-            # model, or the size of the bill, behind our back.
+            # Some servers ignore the case of names, so such a field could set the model, or the
+            # size of the bill, unchecked.
             raise BadRequest(
-                f"{name} must be written in small letters, got another spelling of it; leave that"
-                " out.",
+                f"{name} must be written in lowercase, got another spelling; leave it out.",
                 name,
             )
     if "model" not in fields:
@@ -324,7 +317,7 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def _system_of(path: str, fields: Mapping[str, Any]) -> str:
-    """Return the system prompt that stands beside the messages."""
+    """Return the system prompt outside the messages."""
     if path == "responses":
         instructions = fields.get("instructions")
         return instructions if type(instructions) is str else ""
@@ -360,7 +353,7 @@ def _objects(name: str, values: list[Any]) -> list[dict[str, Any]]:
 
 
 def _count_fields(path: str, fields: Mapping[str, Any], prompt: RoutedPrompt) -> None:
-    """Count what stands beside the prompt; a few words under other names are not worth it."""
+    """Count the fields beside the prompt, except for short ones that no expert reads as text."""
     for name, value in fields.items():
         if name in (_PROMPT_FIELD[path], "model"):
             continue
@@ -387,23 +380,23 @@ def _needs_of(fields: Mapping[str, Any], prompt: RoutedPrompt) -> frozenset[str]
 
 
 def _max_tokens(path: str, fields: Mapping[str, Any]) -> int | None:
-    """Return the largest of the bounds that count on this path: experts differ in which they obey.
+    """Return the largest bound on the tokens of a choice, because experts differ in which they use.
 
-    A field that does not count here must not make a request look cheap.
+    Fields of other paths are ignored, so that they cannot make a request look cheap.
     """
     values = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
     tokens = [number for number in values if number is not None]
-    # llama.cpp obeys this one first; other servers do not know it.
+    # llama.cpp prefers this field; other servers do not know it.
     if tokens and (number := _whole_number("n_predict", fields)) is not None:
         tokens.append(number)
-    # To some servers a negative number means no bound.
+    # Some servers take a negative number for no bound.
     return None if not tokens or min(tokens) < 0 else max(tokens)
 
 
 def _whole_number(name: str, fields: Mapping[str, Any]) -> int | None:
-    """Return a field that bounds the bill.
+    """Return a field that bounds the bill, which must be a whole number.
 
-    An expert that reads 10.0 or "10" as 10 must not get past the bound.
+    Some experts would read 10.0 or "10" as 10.
     """
     value = fields.get(name)
     if value is not None and type(value) is not int:

@@ -1,31 +1,18 @@
-"""Sampling: send a share of requests to the other experts as well, and judge all answers.
-
-Sampling happens in the background, after the response has been sent. The maximum cost is reserved
-in a file before any call is made, and replaced by the bill afterwards. If the gateway is killed in
-between, the reservation counts as spent.
-"""
+"""The sampler, which works in the background after the response has been sent."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from mildroute._files import atomic_write, file_lock
-from mildroute.decision.days import ROUNDING, start_of_day
 from mildroute.decision.feedback import SampleLog, has_enough_samples
 from mildroute.decision.prompt import text_of
-from mildroute.exceptions import ArgumentError, TableError
-from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.base import Query
 from mildroute.experts.completion import answer_text
-from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert
 from mildroute.experts.settings import HIDDEN_PROMPT
 from mildroute.gateway.config import GatewayConfig
 from mildroute.gateway.context import RequestContext
@@ -34,15 +21,15 @@ from mildroute.gateway.http.headers import Header, forward_request_headers
 from mildroute.gateway.http.request import Request
 from mildroute.gateway.observability.logs import log_event
 from mildroute.gateway.observability.metrics import GatewayMetrics
+from mildroute.gateway.sampling.budget import FileBudget, Reserved
 from mildroute.gateway.upstream.attempts import AttemptLog
 from mildroute.gateway.upstream.base import UpstreamRequest
 from mildroute.gateway.upstream.errors import UpstreamError
 from mildroute.gateway.upstream.failover import Failover
-from mildroute.gateway.upstream.pool import CALLABLE_KINDS, ExpertPool, UpstreamExpert
+from mildroute.gateway.upstream.pool import ExpertPool, UpstreamExpert
 from mildroute.judges.base import Judge
-from mildroute.judges.registry import judge_from_config
 
-__all__ = ["OPT_OUT", "Sampler", "load_sampler"]
+__all__ = ["OPT_OUT", "Sampler"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -61,129 +48,8 @@ _UNBILLED = frozenset(
 # Seconds that a sampled call waits for a free slot of its expert, and between two checks.
 _PATIENCE = 60.0
 _LOOK = 0.05
-_LOCK_SECONDS = 10.0
-_STATE = "sampling.json"
 # Maximum bytes of a request that may be sampled.
 _MAX_BODY = 1 << 16
-
-
-class Reserved(NamedTuple):
-    """Dollars held, and the day that they count against."""
-
-    dollars: float
-    day: float
-
-
-class SamplingBudget(Protocol):
-    """A daily budget that outlives the process.
-
-    Attributes:
-        left: Remaining dollars of today at the latest update; NaN before the first.
-    """
-
-    left: float
-
-    async def reserve(self, dollars: float) -> Reserved | None:
-        """Hold dollars before a call; ``None`` if too little is left or the file fails."""
-        ...
-
-    async def settle(self, held: Reserved, dollars: float) -> None:
-        """Replace the dollars held by the actual cost."""
-        ...
-
-
-class FileBudget:
-    """A daily budget in a file, shared by all gateways with the same log folder.
-
-    Args:
-        path: Path of the file.
-        limit: Dollars per day.
-        now: Returns seconds since 1970.
-    """
-
-    def __init__(self, path: Path, limit: float, now: Callable[[], float] = time.time) -> None:
-        self._path = path
-        self._limit = limit
-        self._now = now
-        self.left = math.nan
-
-    async def reserve(self, dollars: float) -> Reserved | None:
-        try:
-            day = await asyncio.to_thread(self._add, dollars, None)
-        except (OSError, TableError, ValueError, TypeError, KeyError) as error:
-            log_event(_LOG, logging.WARNING, "sampling budget failed", error=str(error))
-            return None
-        return None if day is None else Reserved(dollars, day)
-
-    async def settle(self, held: Reserved, dollars: float) -> None:
-        try:
-            await asyncio.to_thread(self._add, dollars - held.dollars, held.day)
-        except (OSError, TableError, ValueError, TypeError, KeyError) as error:
-            # The reservation stays counted.
-            log_event(_LOG, logging.WARNING, "sampling budget failed", error=str(error))
-
-    def _add(self, dollars: float, held_on: float | None) -> float | None:
-        """Add dollars to the current day and return that day.
-
-        Returns ``None`` if new dollars exceed the remaining budget. A change to dollars held on an
-        earlier day is ignored.
-        """
-        lock = self._path.with_name(f".{self._path.name}.lock")
-        with file_lock(lock, _LOCK_SECONDS, create=True):
-            day, spent = self._read()
-            today = start_of_day(self._now())
-            if today > day:  # a clock that was set back does not start a new day
-                day, spent = today, 0.0
-            self.left = self._limit - spent
-            if held_on is None and dollars > self.left + ROUNDING:
-                return None
-            if held_on is None or held_on == day:
-                with atomic_write(self._path) as beside:
-                    document = {"day": day, "dollars": spent + dollars}
-                    beside.write_text(json.dumps(document), encoding="utf-8")
-                self.left -= dollars
-            return day
-
-    def _read(self) -> tuple[float, float]:
-        try:
-            document = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return -math.inf, 0.0
-        day, dollars = float(document["day"]), float(document["dollars"])
-        if not (math.isfinite(day) and 0 <= dollars < math.inf):
-            raise ValueError(f"{self._path.name} must have a day and dollars of 0 or more")
-        return day, dollars
-
-
-class MeteredExpert(Expert):
-    """A judge's expert, limited by the daily budget."""
-
-    def __init__(self, expert: Expert, budget: SamplingBudget) -> None:
-        self._expert = expert
-        self._budget = budget
-        self.name = expert.name
-        self.version = expert.version
-        self.price = expert.price
-        self.batch_size = expert.batch_size
-        self.concurrency = expert.concurrency
-
-    def max_cost(self, query: Query) -> float:
-        """Return an upper bound of the expert's charge."""
-        return self._expert.max_cost(query)
-
-    async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """Ask the expert, if the budget covers its maximum charge."""
-        held = await self._budget.reserve(sum(map(self.max_cost, batch)))
-        if held is None:
-            return [Answer(None, error="the daily budget for sampling is spent") for _ in batch]
-        answers = await self._expert.answer(batch)
-        spent = sum(answer.dollars + answer.unconfirmed_cost for answer in answers)
-        await self._budget.settle(held, spent)
-        return answers
-
-    async def close(self) -> None:
-        """Close the expert."""
-        await self._expert.close()
 
 
 class _Asked(NamedTuple):
@@ -194,14 +60,14 @@ class _Asked(NamedTuple):
         cost_usd: Dollars charged, or ``None``.
         seconds: Seconds from request to answer, or ``None``.
         tokens: Number of tokens of the request and of the answer.
-        most: Dollars counted against the budget: the bill, or its maximum if there is no bill.
+        counted: Dollars counted against the budget: the bill, or its maximum if there is no bill.
     """
 
     text: str | None = None
     cost_usd: float | None = None
     seconds: float | None = None
     tokens: tuple[int, int] = (0, 0)
-    most: float = 0.0
+    counted: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -235,7 +101,7 @@ class Sampler:
         config: GatewayConfig,
         names: Sequence[str],
         judge: Judge,
-        budget: SamplingBudget,
+        budget: FileBudget,
         log: SampleLog,
         metrics: GatewayMetrics,
         random: Callable[[], float] = random.random,
@@ -345,20 +211,20 @@ class Sampler:
         if not text or not others:
             return "failed"
         experts = [self._pool.callable[name] for name in others]
-        most = [self._max_dollars(expert, task.parsed) for expert in experts]
+        bounds = [self._max_dollars(expert, task.parsed) for expert in experts]
         # Answers are useless without scores, so the budget must also cover the estimated judging.
         judging = self._judge.max_cost(Query(task.decision_id, parsed.text), text)
-        held = await self._budget.reserve(sum(most) + judging * (1 + len(others)))
+        held = await self._budget.reserve(sum(bounds) + judging * (1 + len(others)))
         if held is None:
             return "no_budget"
-        found = await asyncio.gather(
-            *(self._ask(expert, bound, task) for expert, bound in zip(experts, most, strict=True))
+        asked = await asyncio.gather(
+            *(self._ask(expert, bound, task) for expert, bound in zip(experts, bounds, strict=True))
         )
-        await self._budget.settle(held, sum(asked.most for asked in found))
+        await self._budget.settle(held, sum(each.counted for each in asked))
         answers = {task.served_by: task.served._replace(text=text)}
-        answers |= dict(zip(others, found, strict=True))
-        for name, asked in zip(others, found, strict=True):
-            self._metrics.record_sampled_call(name, asked.cost_usd or 0.0)
+        answers |= dict(zip(others, asked, strict=True))
+        for name, each in zip(others, asked, strict=True):
+            self._metrics.record_sampled_call(name, each.cost_usd or 0.0)
         return await self._judge_all(task, answers)
 
     def _may_ask(self, name: str, task: _Task) -> bool:
@@ -396,7 +262,7 @@ class Sampler:
         )
         if attempt is None:
             is_unbilled = all(call.reason in _UNBILLED for call in log.calls)
-            return _Asked(most=0.0 if is_unbilled else bound)
+            return _Asked(counted=0.0 if is_unbilled else bound)
         try:
             response, call = attempt.response, attempt.call
             call.status = response.status
@@ -409,7 +275,7 @@ class Sampler:
         except UpstreamError as error:
             attempt.record_failure()
             log.fail(expert.name, error.reason)
-            return _Asked(most=bound)
+            return _Asked(counted=bound)
         finally:
             attempt.close()
         text = await asyncio.to_thread(answer_text, response.body)
@@ -476,12 +342,12 @@ class Sampler:
             log_event(_LOG, logging.INFO, "enough samples to fit a router", experts=experts)
 
 
-def _bounded(parsed: ParsedRequest, most: int) -> ParsedRequest:
+def _bounded(parsed: ParsedRequest, max_tokens: int) -> ParsedRequest:
     """Return the request with a maximum answer length, so that its cost is bounded."""
     if parsed.tokens_out is not None:
         return parsed
     fields = {name: value for name, value in parsed.fields.items() if value is not None}
-    return replace(parsed, fields={**fields, "max_tokens": most}, tokens_out=most)
+    return replace(parsed, fields={**fields, "max_tokens": max_tokens}, tokens_out=max_tokens)
 
 
 async def _has_room(expert: UpstreamExpert) -> bool:
@@ -503,56 +369,3 @@ def _question(parsed: ParsedRequest) -> str:
     return "\n\n".join(
         f"{message.get('role')}: {text_of(message.get('content'))}" for message in messages
     )
-
-
-def load_sampler(
-    config: GatewayConfig, file: ExpertFile, metrics: GatewayMetrics
-) -> Sampler | None:
-    """Return the sampler of a gateway; ``None`` if sampling is off.
-
-    Raises:
-        ArgumentError: The settings of sampling are incomplete or cannot work.
-    """
-    sampling, folder = config.sampling, config.log.folder
-    if not sampling.rate:
-        return None
-    limit = sampling.max_dollars_per_day
-    if limit is None or sampling.judge is None or folder is None:
-        raise ArgumentError(
-            "sampling needs a judge, a dollar limit and a log, got judge"
-            f" {sampling.judge!r:.60}, max_dollars_per_day {limit} and log {folder}; set"
-            " sampling.judge, sampling.max_dollars_per_day and log.folder, or sampling.rate to 0."
-        )
-    names = [spec.name for spec in file.experts if spec.kind in CALLABLE_KINDS]
-    unknown = [name for name in sampling.experts if name not in names]
-    if unknown or len(sampling.experts or names) < 2:
-        raise ArgumentError(
-            "sampling needs at least two experts that the gateway can call, got"
-            f" {', '.join(unknown or names) or 'none'}; known: {', '.join(names)}."
-        )
-    budget = FileBudget(folder / _STATE, limit)
-
-    def build(spec: ExpertSpec) -> Expert:
-        return MeteredExpert(build_expert(spec), budget)
-
-    specs = [*file.judges, *file.experts]
-    judge = judge_from_config(sampling.judge, sampling.judge_settings, specs, build)
-    _check_judge(judge)
-    log = SampleLog(config.log)
-    return Sampler(config, sampling.experts or names, judge, budget, log, metrics)
-
-
-def _check_judge(judge: Judge) -> None:
-    """Refuse a judge that needs more than the request, or whose price is unbounded."""
-    probe = Query("probe", "What is 2 + 2?")
-    lack = judge.missing_fields(probe)
-    if lack:
-        raise ArgumentError(
-            "sampling needs a judge that can score an answer from the request alone, got"
-            f" {judge.name!r}: {lack}; use graded, or collect with references instead."
-        )
-    if not math.isfinite(judge.max_cost(probe, "4")):
-        raise ArgumentError(
-            f"sampling needs a judge with a bounded cost, got {judge.name!r}; set max_tokens for"
-            " the judge's expert."
-        )
