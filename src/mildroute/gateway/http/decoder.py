@@ -17,7 +17,7 @@ _LARGE = 256 << 10
 # body is decoded for this many times as long, and at least for as long as its bytes take at this
 # rate, because receiving and sending them takes time as well.
 _REST = 3.0
-_BYTES_PER_SECOND = 32 << 20
+_BYTES_PER_SECOND = 16 << 20
 
 
 class BodyDecoder:

@@ -46,7 +46,12 @@ class InFlightLimiter:
     def acquire(self) -> Slot:
         """Return a slot for one more request; raise an APIError if there are too many."""
         if self.in_flight >= self.max_in_flight:
-            raise _overloaded("too many requests are in flight; retry later.")
+            raise APIError(
+                503,
+                "too many requests are in flight; retry later.",
+                code="overloaded",
+                retry_after=1.0,
+            )
         self.in_flight += 1
         return Slot(self)
 
@@ -87,8 +92,11 @@ class Slot:
         limiter = self._limiter
         free = limiter.max_bytes - limiter.body_bytes - more
         if free < 0:
-            raise _overloaded(
-                "the requests in flight hold too many bytes; retry later, or send less."
+            raise APIError(
+                503,
+                "the requests in flight hold too many bytes; retry later, or send less.",
+                code="overloaded",
+                retry_after=1.0,
             )
         if self._is_shared and self._usage.body_bytes > free:
             raise _too_many("it holds its share of bytes")
@@ -102,10 +110,6 @@ class Slot:
         self._limiter.body_bytes -= self._body_bytes
         self._usage.in_flight -= 1
         self._usage.body_bytes -= self._body_bytes
-
-
-def _overloaded(message: str) -> APIError:
-    return APIError(503, message, code="overloaded", retry_after=1.0)
 
 
 def _too_many(rule: str) -> APIError:
