@@ -15,8 +15,8 @@ from expert import text_of, tokens_of
 from processes import PRICES
 from traffic import Told, conversation_of
 
+from mildroute.decision.conversation import named_conversation
 from mildroute.decision.log import DecisionRecord, read_log
-from mildroute.gateway.http.conversation import named_conversation
 
 
 @dataclass

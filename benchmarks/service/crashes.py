@@ -29,8 +29,8 @@ from rows import Row, at_least, at_most, reported
 from storm import copied
 from traffic import Job, Told, Traffic, conversation_of
 
+from mildroute.decision.conversation import named_conversation
 from mildroute.decision.log import DecisionRecord, read_log
-from mildroute.gateway.http.conversation import named_conversation
 
 SETTINGS = """
 failover:

@@ -421,7 +421,7 @@ class TestLoadShedding:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("_MIN_RETRIES", "_RETRY_RATE"):
-            monkeypatch.setattr(f"mildroute.gateway.upstream.circuit_breaker.{name}", 0)
+            monkeypatch.setattr(f"mildroute.gateway.upstream.retry_budget.{name}", 0)
         breaker = CircuitBreakerConfig(consecutive_failures=1, cooldown=1.5)
         with (
             HostileServer([status(500, {}, "{}")]) as first,
