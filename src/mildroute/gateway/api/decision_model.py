@@ -22,11 +22,11 @@ from mildroute.decision.reload import PredictorManager
 from mildroute.decision.system_one import SystemOneRequest, body_of_errors
 from mildroute.gateway.authentication import Authenticator, check_model
 from mildroute.gateway.config import AUTO_MODEL, GatewayConfig
-from mildroute.gateway.context import RequestRecorder
 from mildroute.gateway.http.body import ParsedRequest, read_object
 from mildroute.gateway.http.decoder import BodyDecoder
 from mildroute.gateway.http.request import Request
 from mildroute.gateway.keys import APIClient
+from mildroute.gateway.recorder import RequestRecorder
 from mildroute.gateway.routing.decider import RequestDecider
 from mildroute.gateway.routing.targets import get_request_id, resolve_target, target_headers
 from mildroute.gateway.upstream.pool import ExpertPool
