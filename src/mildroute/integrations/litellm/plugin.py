@@ -88,7 +88,7 @@ class MildroutePlugin:
         model = ticket.next_model(candidates)
         if model is None or len(set(candidates)) < 2:
             # A fallback to another group: LiteLLM would still allow only what was left of the group
-            # before it (seen in 1.109).
+            # before it (seen in 1.106 and 1.109).
             ticket.candidates[:] = candidates
             return context
         ticket.tried.append(model)
