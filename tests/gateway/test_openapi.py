@@ -37,6 +37,10 @@ WITH_BODY = [
 ]
 
 
+# Questions must name experts, which the description does not know.
+ABOUT_EXPERTS = ("/v1/systemone", "/v1/decisions")
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     log = DecisionLogConfig(tmp_path_factory.mktemp("log"))
@@ -106,14 +110,16 @@ def test_what_is_not_described_is_refused(gateway: Running, path: str, method: s
 
 def _check(gateway: Running, path: str, method: str, mode: str) -> None:
     from schemathesis import GenerationMode
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+    excluded = [positive_data_acceptance] if path in ABOUT_EXPERTS else []
     operation = schema_at(gateway.url)[path][method]
 
     @EXAMPLES
     @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
     def check(case: Any) -> None:
         answer = case.call()
-        case.validate_response(answer)
+        case.validate_response(answer, excluded_checks=excluded)
         assert answer.status_code < 500
 
     check()

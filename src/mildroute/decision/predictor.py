@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +33,9 @@ __all__ = ["Predictor"]
 
 # Inputs on which a router is tried before it decides.
 _PROBES = ("", "What is 2 + 2?", "\U0001f600 " * 50)
+# Of an encoder for which a thread of its own costs more than it saves: handing a text over takes
+# milliseconds on a busy machine.
+_QUICK_SECONDS = 0.002
 # Maximum number of targets whose points are cached; the least recently used goes first.
 _MAX_TARGETS = 256
 
@@ -169,6 +173,16 @@ class Predictor:
         if self._inner is None:
             return np.asarray(self._router.predict_proba(texts))
         return self._router.encoder_.transform(texts)
+
+    @cached_property
+    def encodes_quickly(self) -> bool:
+        """Whether a short text becomes a vector in less than two milliseconds."""
+        seconds = []
+        for number in range(5):
+            began = perf_counter()
+            self.encode([f"{_PROBES[1]} {number}"])
+            seconds.append(perf_counter() - began)
+        return min(seconds) < _QUICK_SECONDS
 
     def predict(self, text: str, point: OperatingPoint | None, coin_key: str) -> Prediction:
         """Return the router's view of an input at an operating point.

@@ -47,6 +47,8 @@ __all__ = ["ServerLimits", "create_decision_app", "serve_decisions"]
 _TARGET_HEADERS = {f"x-mildroute-{name.replace('_', '-')}": name for name in TARGETS}
 _REQUEST_ID = "x-request-id"
 _MAX_ID_LENGTH = 256
+# Characters that a quick encoder reads in about two milliseconds.
+_SHORT = 2_000
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OUTCOME = TypeAdapter(Outcome)
 
@@ -379,6 +381,11 @@ class _RequestRouter:
     async def decide(self, experts: Collection[str]) -> Decision:
         """Decide between some experts and log the decision."""
         statuses = {name: each for name, each in self._service.statuses.items() if name in experts}
+        predictor = self._service.manager.predictor
+        is_short = self._request.target is None and len(self._request.text) <= _SHORT
+        if predictor is not None and is_short and predictor.encodes_quickly:
+            # A thread would take longer than the decision: 2.1 instead of 1.4 ms of the processor.
+            return self._service.decide(self._request, statuses, caller=self._caller)
         return await self._service.adecide(self._request, statuses, caller=self._caller)
 
     async def predict(self) -> Prediction | None:
