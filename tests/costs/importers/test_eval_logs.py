@@ -20,12 +20,13 @@ from mildroute.costs.importers.read import read_eval_logs
 from mildroute.exceptions import ArgumentError, TableError
 
 LOGS = Path(__file__).parent / "logs"
+PROMPTFOO = Path(__file__).parents[3] / "examples" / "promptfoo" / "results.json"
 PROMPT = "Answer with a number only. What is "
 SMALL_AND_LARGE = {
-    "promptfoo/results.json": ("openai:chat:small", "openai:chat:large"),
-    "lm_eval": ("small", "large"),
-    "inspect_ai": ("openai-api/local/small", "openai-api/local/large"),
-    "helm": ("local/small", "local/large"),
+    PROMPTFOO: ("openai:chat:small", "openai:chat:large"),
+    LOGS / "lm_eval": ("small", "large"),
+    LOGS / "inspect_ai": ("openai-api/local/small", "openai-api/local/large"),
+    LOGS / "helm": ("local/small", "local/large"),
 }
 
 
@@ -37,10 +38,10 @@ def second_number(text: str) -> int:
     return int(text.removesuffix("?").split()[-1])
 
 
-@pytest.mark.parametrize("log", SMALL_AND_LARGE)
-def test_the_outcomes_of_real_logs_are_those_of_the_models(log: str) -> None:
+@pytest.mark.parametrize("log", SMALL_AND_LARGE, ids=lambda log: log.name)
+def test_the_outcomes_of_real_logs_are_those_of_the_models(log: Path) -> None:
     small, large = SMALL_AND_LARGE[log]
-    table = read_eval_logs(LOGS / log).select([small, large])
+    table = read_eval_logs(log).select([small, large])
     assert table.inputs is not None
     assert all(text.startswith(PROMPT) for text in table.inputs)
     is_odd = [first_number(text) % 2 for text in table.inputs]
@@ -59,14 +60,14 @@ def test_epochs_are_samples_of_one_prompt() -> None:
 
 def test_tokens_and_prices_become_dollars() -> None:
     prices = {"openai:chat:small": (1.0, 2.0), "openai:chat:large": (10.0, 20.0)}
-    table = read_eval_logs(LOGS / "promptfoo" / "results.json", prices=prices)
+    table = read_eval_logs(PROMPTFOO, prices=prices)
     # Ten tokens of prompt and two of answer, see the log.
     assert table.dollars is not None
     assert table.dollars[0].tolist() == pytest.approx([14e-6, 140e-6])
 
 
 def test_logs_of_several_tools_are_joined_on_the_prompt() -> None:
-    table = read_eval_logs([LOGS / "lm_eval" / "small", LOGS / "promptfoo" / "results.json"])
+    table = read_eval_logs([LOGS / "lm_eval" / "small", PROMPTFOO])
     assert table.experts == ("small", "openai:chat:small", "openai:chat:large")
     assert table.scores[:, 0].tolist() == table.scores[:, 1].tolist()
 
@@ -86,7 +87,7 @@ def test_answers_that_failed_are_not_wrong_answers() -> None:
 
 
 def test_a_failed_call_of_promptfoo_has_no_score(tmp_path: Path) -> None:
-    document = json.loads((LOGS / "promptfoo" / "results.json").read_text())
+    document = json.loads((PROMPTFOO).read_text())
     document["results"]["results"][0] |= {"failureReason": 2, "error": "timeout", "score": 0}
     path = tmp_path / "results.json"
     path.write_text(json.dumps(document))
@@ -94,7 +95,7 @@ def test_a_failed_call_of_promptfoo_has_no_score(tmp_path: Path) -> None:
 
 
 def test_variants_of_a_prompt_are_experts(tmp_path: Path) -> None:
-    document = json.loads((LOGS / "promptfoo" / "results.json").read_text())
+    document = json.loads((PROMPTFOO).read_text())
     records = document["results"]["results"]
     second = [
         {**each, "promptId": "other", "prompt": {"raw": "Say " + each["prompt"]["raw"]}, "score": 0}
@@ -150,10 +151,16 @@ def _truncated(source: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["promptfoo/results.json", "lm_eval/small/samples_*.jsonl", "inspect_ai/*.eval"]
+    "log",
+    [
+        PROMPTFOO,
+        next(LOGS.glob("lm_eval/small/samples_*.jsonl")),
+        next(LOGS.glob("inspect_ai/*.eval")),
+    ],
+    ids=lambda log: log.suffix,
 )
-def test_a_truncated_log_is_refused_in_one_sentence(pattern: str, tmp_path: Path) -> None:
-    path = _truncated(next(LOGS.glob(pattern)), tmp_path)
+def test_a_truncated_log_is_refused_in_one_sentence(log: Path, tmp_path: Path) -> None:
+    path = _truncated(log, tmp_path)
     with pytest.raises(TableError) as caught:
         read_eval_logs(path)
     assert "truncated" in str(caught.value)
