@@ -373,7 +373,9 @@ def lock(session: nox.Session) -> None:
         )
         for name, extras in (("requirements", ""), ("requirements-onnx", "onnx")):
             target = ROOT / "deploy" / f"{name}.lock"
-            chosen = [f"--extra={extra}" for extra in ("serve", "envoy", "otel", "fleet", extras) if extra]
+            chosen = [
+                f"--extra={extra}" for extra in ("serve", "envoy", "otel", "fleet", extras) if extra
+            ]
             # The Python of deploy/Dockerfile.
             image = ("--python-version", "3.12", "--generate-hashes", "--output-file", str(target))
             session.run(*compile_, *chosen, *image, external=True)
