@@ -20,7 +20,7 @@ SHAPES = (
     ("experts.py", SERVING.format(port=8081)),
     ("mildroute serve", r"\S+ WARNING mildroute\.gateway\.factory no router: .+\n"),
     ("--requests 100", ASKED),
-    ("from-log", r"(note: .+\n)* \d+ samples, \d+ of them with a score of every expert: .+\n"),
+    ("from-log", r"(note: .+\n)* \d+ samples, \d+ of them with a score for every expert: .+\n"),
     ("mildroute learn", r"keep: .+\.\nexit code 5\n"),
     ("--requests 690", ASKED),
     (

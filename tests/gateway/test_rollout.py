@@ -286,7 +286,7 @@ def test_the_router_must_know_one_of_the_experts(
     with fleet(url, expert, count=1) as (gateway,):
         write_experts(Path("experts.yaml"), new=expert.url)
         message = reload(gateway).json()["error"]["message"]
-        assert "must name an expert of the router in use, got new for one between" in message
+        assert "must name an expert of the router in use, got new for a router between" in message
         assert gateway.chat().status_code == 200
         write_experts(Path("experts.yaml"), new=expert.url, large=expert.url)
         assert reload(gateway).status_code == 200

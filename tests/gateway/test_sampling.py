@@ -433,7 +433,7 @@ def test_enough_samples_are_said_by_the_command(tmp_path: Path, *, is_alone: boo
     out = str(tmp_path / "t.parquet")
     result = CliRunner().invoke(app, ["costs", "from-log", str(tmp_path), "--out", out])
     assert result.exit_code == 0, result.output
-    assert "30 samples, 30 of them with a score of every expert: enough to fit" in result.output
+    assert "30 samples, 30 of them with a score for every expert: enough to fit" in result.output
     result = CliRunner().invoke(app, ["costs", "from-log", str(tmp_path), "--out", out, "--json"])
     found = json.loads(result.stdout)["samples"]
     assert found == {

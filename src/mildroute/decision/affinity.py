@@ -12,14 +12,14 @@ __all__ = ["SessionAffinity"]
 
 
 class SessionAffinity:
-    """Remembers the expert of each conversation.
+    """A bounded memory of the expert of each conversation.
 
-    Memory is bounded by number and by time: if there are too many conversations, the one that has
-    been idle longest is forgotten.
+    Idle conversations expire. If there are too many, the one that has been idle longest is
+    forgotten.
 
     Args:
         config: Maximum number of conversations, and seconds after which an idle one is forgotten.
-        clock: Seconds that only grow.
+        clock: Function that returns monotonic seconds.
     """
 
     __slots__ = ("_clock", "_max_sessions", "_sessions", "_ttl")
@@ -28,7 +28,7 @@ class SessionAffinity:
         self._max_sessions = config.max_sessions
         self._ttl = config.session_ttl
         self._clock = clock
-        # An entry moves to the end when it is renewed, so the oldest is always in front.
+        # An entry moves to the end when it is renewed, so the oldest one is always first.
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,8 +51,8 @@ class SessionAffinity:
         sessions.move_to_end(conversation)
         if len(sessions) > self._max_sessions:
             sessions.popitem(last=False)
-        # Dropping one expired conversation per new one is enough to get rid of all, at a constant
-        # cost per call.
+        # Dropping one expired conversation per call eventually removes all of them, at a constant
+        # cost.
         oldest = next(iter(sessions))
         if self._is_expired(sessions[oldest]):
             del sessions[oldest]

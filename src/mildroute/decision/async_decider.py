@@ -1,4 +1,4 @@
-"""A decider for servers: it waits for batched vectors instead of computing each one alone."""
+"""A decider for servers, which waits for batched vectors instead of encoding each input alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from mildroute.decision.request import DecisionRequest, ExpertStatus
 
 __all__ = ["AsyncDecider", "PredictorSource", "Statuses"]
 
-# Returns the state of each expert that may be called; asked when the prediction is there.
+# A function that returns the state of each expert that may be called. It is called once the
+# prediction is ready.
 Statuses = Callable[[], Mapping[str, ExpertStatus]]
 
 
@@ -23,15 +24,15 @@ class PredictorSource(Protocol):
 
     @property
     def predictor(self) -> AsyncPredictor | None:
-        """The router in use; ``None`` while there is none."""
+        """The router in use; ``None`` until one is loaded."""
 
 
 class AsyncDecider:
-    """Decides as a :class:`Decider` does, for many concurrent requests.
+    """A :class:`Decider` for many concurrent requests.
 
     Args:
-        decider: Decides from predictions.
-        source: Holds the router.
+        decider: The decider that turns predictions into decisions.
+        source: The object that holds the router in use.
     """
 
     def __init__(self, decider: Decider, source: PredictorSource) -> None:
@@ -41,14 +42,14 @@ class AsyncDecider:
     async def decide(
         self, request: DecisionRequest, statuses: Statuses
     ) -> tuple[Decision, AsyncPredictor | None]:
-        """Decide for one request, in time.
+        """Decide for one request, within the time limit of the encoder.
 
         Returns:
-            The decision, and the router that made it, which continues a cascade.
+            The decision, and the router that made it, which also runs later stages of a cascade.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
-            TooManyTargetsError: Too many new targets wait already.
+            ArgumentError: The target cannot be reached, or the router has no prices.
+            TooManyTargetsError: Too many new targets are already waiting.
         """
         current = self._source.predictor
         if current is None:
@@ -60,11 +61,11 @@ class AsyncDecider:
         return decision, predictor
 
     async def predict(self, request: DecisionRequest) -> Prediction | None:
-        """Return the router's view of an input; ``None`` if there is none, or not in time.
+        """Return the router's view of an input; ``None`` without a router or after a timeout.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
-            TooManyTargetsError: Too many new targets wait already.
+            ArgumentError: The target cannot be reached, or the router has no prices.
+            TooManyTargetsError: Too many new targets are already waiting.
         """
         current = self._source.predictor
         if current is None:
@@ -76,7 +77,7 @@ class AsyncDecider:
     async def decide_batch(
         self, requests: Sequence[DecisionRequest], statuses: Statuses
     ) -> list[tuple[Decision, AsyncPredictor | None]]:
-        """Decide for many requests with the same target, however long it takes."""
+        """Decide for many requests with the same target, without a time limit."""
         current = self._source.predictor
         if current is None:
             states = statuses()

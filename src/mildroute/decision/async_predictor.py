@@ -18,10 +18,10 @@ from mildroute.routers.frontier.target import Target
 
 __all__ = ["ROWS_PER_TURN", "AsyncPredictor", "TooManyTargetsError"]
 
-# Rows of one request that are decided, or recorded, before other requests get a turn: about a
-# millisecond.
+# Number of rows of one request that are decided, or recorded, before other requests get a turn.
+# They take about a millisecond.
 ROWS_PER_TURN = 8
-# Rows of several requests that are decided at once.
+# Maximum number of rows, from several requests, that are decided together.
 _MAX_ROWS_AT_ONCE = 64
 # Maximum number of targets that wait for their points: each takes 10 to 40 ms of one thread, and a
 # client can make up as many as it likes.
@@ -29,7 +29,7 @@ _MAX_WAITING_TARGETS = 8
 
 
 class TooManyTargetsError(MildrouteError):
-    """Too many new targets came at the same time."""
+    """Too many new targets arrived at the same time."""
 
 
 class AsyncPredictor(Predictor):
@@ -38,11 +38,11 @@ class AsyncPredictor(Predictor):
     Args:
         router: A router over texts.
         sha256: Digest of its artifact.
-        config: How the queue encodes texts.
-        queue: The queue of a predictor with the same encoder; by default a new one.
+        config: Settings of the queue.
+        queue: The queue of a predictor with the same encoder; defaults to a new one.
 
     Attributes:
-        queue: Encodes texts in batches.
+        queue: Queue that encodes texts in batches.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class AsyncPredictor(Predictor):
     async def apredict(
         self, text: str, point: OperatingPoint | None, coin_key: str
     ) -> Prediction | None:
-        """Return the router's view of an input, or ``None`` if it cannot be had in time.
+        """Return the router's view of an input, or ``None`` if it is not ready in time.
 
         Args:
             text: The input.
-            point: From :meth:`apoint`.
-            coin_key: Seeds the coin between two vertices: the request's id, or the text itself.
+            point: Operating point, from :meth:`apoint`.
+            coin_key: Seed of the coin between two vertices: the request's id, or the text itself.
         """
         row = await self.queue.encode(text)
         if row is None:
@@ -80,7 +80,7 @@ class AsyncPredictor(Predictor):
         future: asyncio.Future[Prediction] = loop.create_future()
         waiting = self._waiting.setdefault(point, [])
         if not waiting:
-            # What is ready in this turn of the loop is decided at once.
+            # All rows that are ready in this iteration of the event loop are decided together.
             loop.call_soon(self._predict_waiting, point)
         waiting.append((row, coin_key, future))
         return await future
@@ -102,17 +102,17 @@ class AsyncPredictor(Predictor):
     async def apredict_batch(
         self, texts: Sequence[str], point: OperatingPoint | None, coin_keys: Sequence[str]
     ) -> list[Prediction | None]:
-        """Return the router's view of many inputs, however long it takes.
+        """Return the router's view of many inputs, without a time limit.
 
         Returns:
-            A prediction for each input; ``None`` for one that cannot be encoded.
+            A prediction for each input, or ``None`` if the input cannot be encoded.
         """
         rows = await self.queue.encode_batch(texts)
         predictions: list[Prediction | None] = []
         for row, coin_key in zip(rows, coin_keys, strict=True):
             predictions.append(None if row is None else self.predict_row(row, point, coin_key))
             if len(predictions) % ROWS_PER_TURN == 0:
-                # 1,000 rows in one go would block all other clients for a quarter of a second.
+                # Without pauses, 1,000 rows would block all other clients for a quarter second.
                 await asyncio.sleep(0)
         return predictions
 
@@ -120,8 +120,8 @@ class AsyncPredictor(Predictor):
         """Return the operating point of a target, as :meth:`point` does, off the event loop.
 
         Raises:
-            ArgumentError: The router knows no prices, or the target cannot be reached.
-            TooManyTargetsError: Too many new targets wait already.
+            ArgumentError: The router has no prices, or the target cannot be reached.
+            TooManyTargetsError: Too many new targets are already waiting.
         """
         if target is None:
             return self.own
@@ -139,14 +139,14 @@ class AsyncPredictor(Predictor):
         if future is None:
             if len(self._pending) >= _MAX_WAITING_TARGETS:
                 raise TooManyTargetsError(
-                    f"at most {_MAX_WAITING_TARGETS} new targets are looked up at a time, got"
-                    f" {describe_target(target)} in addition; retry later, or ask for a preset."
+                    f"at most {_MAX_WAITING_TARGETS} new targets can be computed at a time, got"
+                    f" {describe_target(target)} in addition; retry later, or use a preset."
                 )
             loop = asyncio.get_running_loop()
             future = loop.run_in_executor(self._resolver, self._resolve, target)
             self._pending[target] = future
             future.add_done_callback(lambda done: self._deliver(target, done))
-        # A canceled request must not take the point from others that wait for it.
+        # A canceled request must not cancel the computation, because others may wait for it.
         return await asyncio.shield(future)
 
     def _deliver(self, target: Target, done: asyncio.Future[OperatingPoint | str]) -> None:
@@ -155,7 +155,7 @@ class AsyncPredictor(Predictor):
             self._cache_point(target, done.result())
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Shut down the threads."""
         self.queue.close()
         self._resolver.shutdown(wait=False, cancel_futures=True)
         self.without_looks._resolver.shutdown(wait=False, cancel_futures=True)

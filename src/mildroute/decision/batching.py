@@ -1,4 +1,4 @@
-"""A queue that turns the inputs of concurrent requests into vectors, in batches and in time."""
+"""A queue that encodes the inputs of concurrent requests in batches, within a time limit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["EncoderQueue"]
 
 
 _LOG = logging.getLogger(__name__)
-# Returns a row for each text.
+# A function that returns a row for each text.
 Encode = Callable[[list[str]], Sequence[Any]]
-# Characters that are encoded in the background at once, except for one longer input: about 5 ms of
-# TF-IDF, for which the input of a request may have to wait.
+# Maximum characters of a background batch, unless a single input is longer. TF-IDF takes about 5 ms
+# to encode them, and the input of a request may have to wait that long.
 _BACKGROUND_CHARACTERS = 8_000
 
 
 class _BackgroundBatch:
-    """The inputs of one caller that can wait."""
+    """The inputs of one caller without a time limit."""
 
     __slots__ = ("done", "is_abandoned", "rows", "texts")
 
@@ -50,17 +50,17 @@ class _BackgroundBatch:
 
 
 class EncoderQueue:
-    """Encodes the inputs of concurrent requests.
+    """A queue that encodes the inputs of concurrent requests.
 
-    While a batch is computed, further inputs gather for the next one, so batches are as large as
-    the load makes them. The same input is computed once and cached.
+    While one batch is encoded, further inputs collect for the next one, so batches grow with the
+    load. Each distinct input is encoded once and cached.
 
     Args:
-        encode: Returns a row for each text; called on this queue's threads alone.
+        encode: Function that returns a row for each text; called only on this queue's threads.
         config: Threads, batch size, cache and timeout.
 
     Attributes:
-        waiting: Number of inputs that wait or are being computed.
+        waiting: Number of inputs that are waiting or being encoded.
     """
 
     def __init__(self, encode: Encode, config: EncoderConfig) -> None:
@@ -76,15 +76,15 @@ class EncoderQueue:
 
     @property
     def waiting(self) -> int:
-        """Number of inputs that wait or are being computed."""
+        """Number of inputs that are waiting or being encoded."""
         return len(self._callers)
 
     async def encode(self, text: str, seconds: float | None = None) -> Any | None:
         """Return the row of an input.
 
         Returns:
-            The row; ``None`` if it was not ready in time, if too many inputs wait already, or if
-            the encoder failed.
+            The row; ``None`` if it was not ready in time, if too many inputs are already waiting,
+            or if the encoder failed.
         """
         text = truncate(text, self._config.max_chars)
         key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -110,11 +110,12 @@ class EncoderQueue:
             timer.cancel()
 
     async def encode_batch(self, texts: Sequence[str]) -> list[Any]:
-        """Return the rows of many inputs, however long it takes.
+        """Return the rows of many inputs, without a time limit.
 
-        They are encoded in small batches, only while no input of a request waits, and in turn with
-        those of other callers. Otherwise, four calls of 1,000 long inputs kept one thread busy for
-        18 seconds, and 66 of 75 requests of another client were decided without the router.
+        The inputs are encoded in small batches, only while no input of a request waits, and in turn
+        with those of other callers. Without this rule, four calls with 1,000 long inputs kept one
+        thread busy for 18 seconds, and 66 of 75 requests of another client were decided without the
+        router.
         """
         loop = asyncio.get_running_loop()
         shortened = [truncate(text, self._config.max_chars) for text in texts]
@@ -127,7 +128,7 @@ class EncoderQueue:
             batch.is_abandoned = True
 
     def close(self) -> None:
-        """Let the threads end; callers that still wait get ``None``."""
+        """Shut down the threads; callers that are still waiting get ``None``."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for callers in self._callers.values():
             for future in callers:
@@ -150,7 +151,7 @@ class EncoderQueue:
             self._start_background(loop)
 
     def _start_background(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Encode some inputs of the caller whose turn it is, while nothing else is encoded."""
+        """Encode some inputs of the next background caller, if there is one."""
         while self._background:
             batch = self._background.popleft()
             if batch.is_abandoned or batch.done.done():
@@ -184,8 +185,8 @@ class EncoderQueue:
         self._running -= 1
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            # Fifteen of sixteen inputs may be fine, but all of them go to the safe default. The
-            # error is not logged, because it may quote an input.
+            # One bad input sends the whole batch to the default expert. Only the type of the error
+            # is logged, because its message may quote an input.
             _LOG.error("the encoder failed on %d inputs: %s", len(keys), type(error).__name__)
         rows = [None] * len(keys) if done.cancelled() or error is not None else done.result()
         for key, row in zip(keys, rows, strict=True):

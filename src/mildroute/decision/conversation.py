@@ -7,20 +7,20 @@ from hashlib import blake2b
 
 __all__ = ["conversation_digest", "named_conversation"]
 
-# Longer parts of a conversation are told apart by three samples.
+# Maximum characters of a part that is hashed in full. A longer part is identified by three samples.
 _MAX_PART = 1 << 12
 # Characters of a sample.
 _SAMPLE = 1 << 10
 
 
 def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
-    """Return a short name for what a conversation began with.
+    """Return a short name for the beginning of a conversation.
 
     Args:
-        parts: The beginning; where one part ends and the next begins counts. Of parts over 4,096
-            characters the length, the beginning, the middle and the end are taken.
-        salt: Whose conversation it is, such as the name of the client's key: the same words of two
-            clients are two conversations.
+        parts: Texts at the beginning; the boundaries between them matter. A part of more than 4,096
+            characters is identified by its length, beginning, middle and end.
+        salt: Owner of the conversation, such as the name of the client's key, so that the same
+            words from two clients are two conversations.
 
     Returns:
         32 hexadecimal digits.
@@ -42,7 +42,7 @@ def named_conversation(name: str, salt: str = "") -> str:
 def _sample(part: str) -> str:
     if len(part) <= _MAX_PART:
         return part
-    # Pictures and whole books: their length and three samples distinguish them, and megabytes need
-    # not be hashed while others wait.
+    # The part may be an image or a whole book. Its length and three samples identify it, so other
+    # requests need not wait while megabytes are hashed.
     middle = len(part) // 2
     return f"{len(part)}:{part[:_SAMPLE]}{part[middle : middle + _SAMPLE]}{part[-_SAMPLE:]}"

@@ -1,15 +1,15 @@
-"""Days of UTC, over which dollars are limited."""
+"""UTC days, for daily limits on dollars."""
 
 from __future__ import annotations
 
 __all__ = ["DAY", "ROUNDING", "start_of_day"]
 
-# Seconds.
+# Seconds in a day.
 DAY = 86_400.0
-# Maximum error of sums of dollars after a day of additions.
+# Maximum rounding error of a sum of dollars after a day of additions.
 ROUNDING = 1e-9
 
 
 def start_of_day(now: float) -> float:
-    """Return the midnight of UTC before a time, both in seconds since 1970."""
+    """Return the last UTC midnight before a time, both in seconds since 1970."""
     return now // DAY * DAY

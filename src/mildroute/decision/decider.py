@@ -25,18 +25,18 @@ P = TypeVar("P", bound=Predictor)
 
 
 class Decider:
-    """Decides which expert handles a request.
+    """A decider, which chooses the expert that handles a request.
 
-    It does no I/O and needs no event loop. Servers with many concurrent requests wrap it in an
-    :class:`~mildroute.decision.async_decider.AsyncDecider`.
+    A decider does no I/O and needs no event loop. Servers with many concurrent requests wrap it in
+    an :class:`~mildroute.decision.async_decider.AsyncDecider`.
 
     Args:
         predictor: The router; ``None`` passes every request to the default expert.
         config: Default expert, session affinity and exploration.
-        affinity: The expert of each conversation; by default an empty memory.
-        exploration: Dollars that exploration may cost; by default those of ``config``.
-        random: Returns a uniform number in [0, 1); it decides what is explored.
-        new_id: Creates a decision id for a request that has none.
+        affinity: Memory of each conversation's expert; defaults to an empty one.
+        exploration: Budget for exploration; defaults to the one in ``config``.
+        random: Function that returns a uniform number in [0, 1), which decides what is explored.
+        new_id: Function that creates a decision id for a request without one.
 
     Attributes:
         predictor: The router, which may be replaced at any time.
@@ -82,11 +82,11 @@ class Decider:
 
         Args:
             request: The input, its target and what it needs.
-            statuses: State of each expert that may be called, by name; by default all experts of
-                the router are available. Without a router, the first one is the default.
+            statuses: State of each expert that may be called, by name; by default, all experts of
+                the router are available. Without a router, the first expert here is the default.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
+            ArgumentError: The target cannot be reached, or the router has no prices.
         """
         if self.predictor is None:
             return self.pass_through(request, statuses or {})
@@ -100,8 +100,8 @@ class Decider:
     def predictor_for(self, predictor: P, request: DecisionRequest) -> P:
         """Return the predictor for a request, without cascade stages if answers cannot be read.
 
-        A stage that has learned from log-probabilities decides badly without them: on a table where
-        nothing else is informative, it kept 74% of the best expert's score instead of 96%.
+        A stage that was trained on log-probabilities decides badly without them: on a table where
+        nothing else is informative, it reached 74% of the best expert's score instead of 96%.
         """
         is_short = request.answers == "beginning" and predictor.look_characters is None
         if request.answers == "none" or is_short:
@@ -118,7 +118,7 @@ class Decider:
         request: DecisionRequest,
         statuses: Mapping[str, ExpertStatus],
     ) -> Decision:
-        """Decide from a prediction; ``None`` means that it failed or timed out."""
+        """Decide from a prediction, which is ``None`` if the router failed or timed out."""
         if request.owner is None:
             default = self._fallback_expert(predictor, prediction, point)
             decision = self._apply_policy(predictor, prediction, request, statuses, default)
@@ -139,7 +139,7 @@ class Decider:
     def pass_through(
         self, request: DecisionRequest, statuses: Mapping[str, ExpertStatus]
     ) -> Decision:
-        """Decide without a router: the default expert, then the others in the given order."""
+        """Decide without a router: call the default expert first, then the others in order."""
         if request.owner is not None:
             decision = decide_pinned(request.owner, request, statuses, "sticky")
         else:
@@ -203,6 +203,6 @@ class Decider:
     def _fallback_expert(
         self, predictor: Predictor, prediction: Prediction | None, point: OperatingPoint | None
     ) -> str:
-        """Return the fallback expert, at the request's price weight, if the router cannot judge."""
+        """Return the expert for an input that the router cannot judge, at a price weight."""
         named = self._config.default or (prediction.default if prediction is not None else "")
         return named or predictor.default_at(None if point is None else point.price_weight)

@@ -1,4 +1,4 @@
-"""A decision: which experts to call, in which order, why, and with which probabilities."""
+"""A decision: the experts to call in order, the reason for the first, and probabilities."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Decision:
-    """Which experts to call, in which order.
+    """The experts to call for a request, in order.
 
     Args:
-        order: Experts to call, best first; the later ones only if the earlier ones fail. Empty if
-            none can serve the request.
+        order: Experts to call, best first; a later one is called only if the earlier ones fail.
+            Empty if no expert can serve the request.
         reason: One of :data:`REASONS`.
-        excluded: Why each other expert was left out: ``"circuit_open"``, ``"rate_limited"``,
-            ``"context"``, ``"tools"``, ``"vision"``, ``"json"``, ``"path"`` (its API has no such
-            path), ``"absent"`` (the router knows it, but it cannot be called). Experts that are
-            rate limited or whose circuit is open stand at the end of the order nevertheless,
-            because they may have recovered by then.
-        propensities: Probability of each expert to be called first, by name, over the draw between
+        excluded: Reason why each excluded expert was left out: ``"circuit_open"``,
+            ``"rate_limited"``, ``"context"``, ``"tools"``, ``"vision"``, ``"json"``, ``"path"``
+            (its API has no such path), ``"absent"`` (the router knows it, but it cannot be called).
+            Experts that are rate limited or whose circuit is open are nevertheless at the end of
+            the order, because they may have recovered by then.
+        propensities: Probability that each expert is called first, by name, over the draw between
             operating points and exploration; they add up to 1 over the eligible experts.
-        look: Name of the cascade's first stage that was chosen, or empty. The experts that it asks
-            come first in the order, and their answers decide what follows.
-        exploration_usd: Dollars that an expert which was drawn to learn from is expected to charge
-            beyond the router's choice.
-        prediction: The router's view of the input; ``None`` if it was not asked or had no time.
+        look: Name of the cascade stage that was chosen to run first, or empty. The experts that it
+            calls come first in the order, and their answers decide what follows.
+        exploration_usd: Expected extra dollars of an expert drawn for exploration, compared with
+            the router's choice.
+        prediction: The router's view of the input; ``None`` if it was not used or timed out.
         experts: Experts that the router knows, or all experts if there is no router.
         router: Digest of the router; empty if the client named the expert or there is no router.
         target: The target of the request; ``None`` means the router's own operating point.
@@ -77,7 +77,7 @@ class Decision:
 
     @property
     def selected(self) -> str:
-        """The expert or the cascade's stage that was chosen; empty if there is none."""
+        """The expert or the cascade stage that was chosen; empty if there is none."""
         return self.look or self.expert or ""
 
     @property
@@ -87,7 +87,7 @@ class Decision:
 
     @property
     def propensity(self) -> float:
-        """Probability that the selected expert was selected."""
+        """The probability with which the selected expert was chosen."""
         return self.propensities.get(self.selected, 0.0)
 
     @property
@@ -97,7 +97,7 @@ class Decision:
 
     @property
     def probabilities(self) -> dict[str, float]:
-        """Probability of each expert to be the best choice; empty without a prediction."""
+        """The probability that each expert is the best choice; empty without a prediction."""
         prediction = self.prediction
         if prediction is None:
             return {}
@@ -105,12 +105,12 @@ class Decision:
 
     @property
     def expected_score(self) -> float | None:
-        """Expected score of the selected expert; ``None`` if unknown."""
+        """The expected score of the selected expert; ``None`` if unknown."""
         return None if self.prediction is None else self._expected(self.prediction.scores)
 
     @property
     def expected_dollars(self) -> float | None:
-        """Expected dollars of the selected expert; ``None`` if unknown."""
+        """The expected dollars of the selected expert; ``None`` if unknown."""
         return None if self.prediction is None else self._expected(self.prediction.dollars)
 
     def _expected(self, values: tuple[float, ...] | None) -> float | None:

@@ -1,14 +1,15 @@
 """Drift: a comparison of current inputs with the training data.
 
-The measure is the population stability of scores and of shares.
+Drift is measured by the population stability index of scores and of shares. The index of two
+histograms p and q is the sum of (q - p) ln(q / p) over their bins. Values below 0.1 are usually
+read as steady, values up to 0.25 as moved, and larger values as shifted.
 
-The population stability index of two histograms p and q is the sum of (q - p) ln(q / p) over their
-bins. Its usual reading: below 0.1 steady, up to 0.25 moved, above that shifted. It is never zero,
-even if nothing has changed: with B bins, n decisions now and m rows behind the reference, its mean
-is (B - 1)(1/n + 1/m), and it follows 1/n + 1/m times a chi-squared with B - 1 degrees of freedom.
-So the average is subtracted before the reading, and a figure below the 99.9% quantile is not
-interpreted. Both hold for independent decisions; many turns of few conversations are fewer
-decisions than they seem, and the figure is noisier than stated.
+The index is positive even if nothing has changed: with B bins, n current decisions and m rows
+behind the reference, its mean is (B - 1)(1/n + 1/m), and its distribution is 1/n + 1/m times a
+chi-squared distribution with B - 1 degrees of freedom. Therefore the mean is subtracted before the
+index is read, and an index below the 99.9% quantile counts as steady. Both corrections assume
+independent decisions. Many turns of few conversations carry less information, and the index is
+then noisier than stated.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from mildroute.exceptions import ArgumentError
 __all__ = ["Drift", "DriftReference", "DriftReport", "StabilityIndex", "Window", "stability"]
 
 
-# The usual reading of the index, of what is left of it above noise.
+# The usual thresholds, for the index minus its noise.
 MOVED, SHIFTED = 0.1, 0.25
 
 _PANES = 8
 _BINS = 20
-# Added to each bin of both histograms, so that an empty one does not make the index infinite.
+# Added to each bin of both histograms, so that an empty bin does not make the index infinite.
 _PSEUDO = 0.5
 _MIN_PER_BIN = 5
 
@@ -40,9 +41,10 @@ class StabilityIndex:
     """The distance of a histogram from its reference.
 
     Args:
-        index: Population stability index; NaN while there is too little to compare.
-        noise: Its average if nothing has changed.
-        limit: Its 99.9% quantile if nothing has changed.
+        index: Population stability index; NaN while there are too few decisions.
+        noise: Mean of the index if nothing has changed.
+        limit: 99.9% quantile of the index if nothing has changed.
+        decisions: Number of decisions in the histogram.
     """
 
     index: float
@@ -52,10 +54,7 @@ class StabilityIndex:
 
     @property
     def corrected(self) -> float:
-        """The index minus its noise, and at least zero.
-
-        Not a number while there is too little to compare.
-        """
+        """The index minus its noise, at least zero; NaN while there are too few decisions."""
         return self.index if self.index != self.index else max(0.0, self.index - self.noise)
 
     @property
@@ -74,15 +73,15 @@ def stability(
     """Return the population stability index of counts against a reference, and its noise.
 
     Args:
-        reference: Content of each bin, as counts or shares; only the proportions matter.
+        reference: Count or share of each bin; only the proportions matter.
         counts: Decisions in each bin, in the same order.
         rows: Rows behind the reference; infinite if it is exact.
 
     Returns:
-        The index with its noise and limit; NaN for too few decisions, fewer than five per bin.
+        The index with its noise and limit; NaN with fewer than five decisions per bin.
     """
-    # Bins that were empty and still are tell nothing: half of them are, as the largest of p
-    # probabilities is at least 1/p.
+    # Bins that are empty in both histograms carry no information. There are many, because the
+    # largest of p probabilities is at least 1/p.
     pairs = [(before, now) for before, now in zip(reference, counts, strict=True) if before or now]
     bins, n = len(pairs), sum(counts)
     if n < _MIN_PER_BIN * bins or not n:
@@ -101,10 +100,12 @@ def stability(
 class Window:
     """Counts of the latest decisions by bin.
 
-    Counts are added and dropped in whole panes, so memory does not grow with the window.
+    Counts are added and dropped in panes of an eighth of the window, so that memory does not grow
+    with its length.
 
     Args:
-        decisions: Length of the window; it holds between seven eighths of it and all of it.
+        bins: Number of bins.
+        decisions: Length of the window, of which between seven eighths and all are counted.
     """
 
     __slots__ = ("_full", "_now", "_pane", "_room")
@@ -124,7 +125,7 @@ class Window:
         self._room -= 1
 
     def counts(self) -> list[int]:
-        """Decisions in each bin."""
+        """Return the number of decisions in each bin."""
         return [sum(column) for column in zip(self._now, *self._full, strict=True)]
 
 
@@ -132,11 +133,11 @@ class Window:
 class DriftReference:
     """The distribution of decisions on held-out rows when the router was fitted.
 
-    On rows that it was trained on, the router is overconfident.
+    Training rows would not do, because the router is overconfident on them.
 
     Args:
-        shares: Share of rows on which each expert is the router's first choice, after the coin, in
-            the order of the experts.
+        shares: Share of rows on which each expert is the router's first choice after the coin toss,
+            in the order of the experts.
         histogram: Share or number of rows by their largest posterior, in equal bins from 0 to 1.
         rows: Rows behind both; infinite if unknown.
         point: The operating point at which the choices were made, or ``None`` if prices do not
@@ -164,11 +165,13 @@ class DriftReference:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Current drift of scores and shares.
+    """The current drift of scores and shares.
 
     Args:
         source: Source of the reference: ``"training"``, ``"first decisions"``, or ``"learning"``
-            while those are being gathered.
+            while the first decisions are being collected.
+        scores: Drift of the largest posteriors.
+        shares: Drift of the experts' shares.
     """
 
     source: str
@@ -177,11 +180,13 @@ class DriftReport:
 
 
 class Drift:
-    """Compares the router's latest predictions with those on its training data.
+    """A comparison of the router's latest predictions with those when it was fitted.
 
     Args:
-        reference: From the artifact; without it the first ``window`` decisions are the reference,
-            so that only later changes are seen.
+        experts: Names of the experts.
+        reference: The reference in the artifact. If it is ``None``, the first ``window`` decisions
+            become the reference, so that only later changes are detected.
+        window: Number of latest decisions to compare.
     """
 
     def __init__(
@@ -190,7 +195,7 @@ class Drift:
         if reference is not None and len(reference.shares) != len(experts):
             raise ArgumentError(
                 f"a reference must have a share for each of {len(experts)} experts, got"
-                f" {len(reference.shares)}; take the same artifact's."
+                f" {len(reference.shares)}; use the reference of the same artifact."
             )
         if window < _PANES:
             raise ArgumentError(f"window must be at least {_PANES} decisions, got {window}.")
@@ -214,8 +219,8 @@ class Drift:
         Args:
             posterior: Posterior of the experts.
             point: The operating point.
-            chosen: Index of the router's first choice, which may have been decided at random; by
-                default that of the largest posterior.
+            chosen: Index of the router's first choice, which may have been drawn at random;
+                defaults to the index of the largest posterior.
         """
         if self._point is not None and point != self._point:
             return
@@ -242,10 +247,7 @@ class Drift:
         self._shares = Window(self._experts, self._window)
 
     def _learn(self, point: Hashable) -> None:
-        """Take the operating point from the first prediction.
-
-        Once there are enough predictions, they become the reference.
-        """
+        """Count a prediction toward the reference, which has the first one's operating point."""
         self._point, self._to_learn = point, self._to_learn - 1
         if not self._to_learn:
             shares = self._shares.counts()

@@ -1,4 +1,4 @@
-"""Exploration: drawing another expert than the router's choice, to learn from its answer."""
+"""Exploration: drawing an expert other than the router's choice, to learn from its answer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Choice = tuple[float, str]
 
 
 class ExplorationBudget:
-    """The dollars that exploration may be expected to cost in a UTC day, in this process.
+    """A daily limit on the expected cost of exploration, for this process and UTC days.
 
     Args:
-        config: With the limit; ``None`` means no limit.
-        now: Seconds since 1970.
+        config: Settings with the limit, which is ``None`` for no limit.
+        now: Function that returns seconds since 1970.
     """
 
     def __init__(self, config: ExplorationConfig, now: Callable[[], float] = time.time) -> None:
@@ -35,7 +35,7 @@ class ExplorationBudget:
 
     @property
     def left(self) -> float:
-        """Remaining dollars of today; NaN without a limit."""
+        """The dollars that remain today; NaN without a limit."""
         if self._limit is None:
             return math.nan
         today = start_of_day(self._now())
@@ -46,8 +46,8 @@ class ExplorationBudget:
 
     def covers(self, dollars: float) -> bool:
         """Return whether an amount may be spent now."""
-        left = self.left
-        return self._limit is None or (left > ROUNDING and dollars <= left + ROUNDING)
+        remaining = self.left
+        return self._limit is None or (remaining > ROUNDING and dollars <= remaining + ROUNDING)
 
     def spend(self, dollars: float) -> None:
         """Count the expected cost of a draw."""
@@ -60,9 +60,9 @@ class Draw:
     """The experts that may be drawn in place of the choice at one vertex.
 
     Args:
-        rate: Probability that one is drawn.
-        chances: Probability of each expert to be drawn; they add up to the rate.
-        dollars: Dollars that each expert is expected to charge beyond the choice.
+        rate: Probability that any expert is drawn.
+        chances: Probability that each expert is drawn; they add up to the rate.
+        dollars: Expected extra dollars of each expert, compared with the choice.
     """
 
     rate: float
@@ -79,7 +79,7 @@ class Draw:
         if number >= self.rate:
             return None
         sums = list(accumulate(self.chances.values()))
-        # The last expert gets what rounding leaves over.
+        # The sums may end below the rate because of rounding; the last expert gets the difference.
         return [*self.chances][min(bisect_right(sums, number), len(sums) - 1)]
 
 
@@ -91,14 +91,14 @@ def possible_draws(
 ) -> list[Draw]:
     """Return the draw at each vertex; an empty list if nothing may be drawn.
 
-    Nothing is explored whose limits cannot be checked: without expected scores there is no gap and
-    no minimum quality, without expected dollars there is no budget.
+    Nothing is drawn if a limit cannot be checked: the gap and the minimum quality need expected
+    scores, and the budget needs expected dollars.
 
     Args:
         prediction: The router's view of the input.
         choices: Probability and choice of each vertex.
         eligible: Experts that can serve the request.
-        config: Which experts may be drawn, and how often.
+        config: Rule, rate and limits of the draw.
     """
     scores = dict(zip(prediction.experts, prediction.scores or (), strict=False))
     dollars = dict(zip(prediction.experts, prediction.dollars or (), strict=False))
@@ -131,12 +131,13 @@ def _gap_chances(
 ) -> dict[str, float]:
     """Return the probability of each other expert by inverse-gap weighting.
 
-    Abe and Long (1999), as in SquareCB; scaled down if the probabilities exceed the rate. The
-    choice keeps the rest, although it need not be the best expert of the model of outcomes.
+    The rule is that of Abe and Long (1999), as in SquareCB, scaled down if the probabilities add up
+    to more than the rate. The choice keeps the remaining probability, even if the outcome model
+    prefers another expert.
     """
     best = min(costs.values())
     gaps = {name: cost - best for name, cost in costs.items() if name != choice}
-    # At an extreme price a gap may be infinite or NaN.
+    # At an extreme price, a gap may be infinite or NaN.
     chances = {
         name: 1.0 / (len(costs) + config.gamma * gap)
         for name, gap in gaps.items()
@@ -147,7 +148,7 @@ def _gap_chances(
 
 
 def explored_propensities(choices: Sequence[Choice], draws: Sequence[Draw]) -> dict[str, float]:
-    """Return the probability of each expert to be the first, over the vertices and their draws."""
+    """Return the probability that each expert comes first, over the vertices and their draws."""
     propensities: dict[str, float] = {}
     for (chance, choice), draw in zip(choices, draws, strict=True):
         propensities[choice] = propensities.get(choice, 0.0) + chance * (1.0 - draw.rate)

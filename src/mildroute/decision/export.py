@@ -1,12 +1,13 @@
 """Build a cost table from the decision log and its feedback.
 
-The table has one row for each decision with a score. The row has the score, dollars and seconds of
-the expert that answered, and nothing for the others, whose answers are unknown. A sample has those
-of all its experts, with the judge's scores, and ``propensity:<expert>`` is 1 for each of them:
-sampling does not depend on the request. In addition to the columns of a cost table, the table has
-columns for estimates, which ``CostTable`` ignores: ``selected``, ``shadow``,
-``propensity:<expert>`` (the probability of choosing that expert), ``posterior:<expert>`` and
-``propensity``, the probability that the row's cell was filled. That one is empty
+The table has one row for each decision with a score. A row holds the score, dollars and seconds of
+the expert that answered; the cells of the other experts are empty, because their answers are
+unknown. The row of a sample holds the judge's scores, dollars and seconds of all its experts, and
+``propensity:<expert>`` is 1 for each of them, because sampling does not depend on the request. In
+addition to the columns of a cost table, the table has columns for estimates, which ``CostTable``
+ignores: ``selected``, ``shadow``, ``propensity:<expert>`` (the probability of choosing that
+expert), ``posterior:<expert>`` and ``propensity``, the probability that the row's cell was filled.
+The last of these is empty
 
 - if the chosen expert failed, or was overtaken, and another one answered: the answer is that of the
   other expert, but the probability that it answers is unknown, and its seconds include those of the
@@ -15,12 +16,12 @@ columns for estimates, which ``CostTable`` ignores: ``selected``, ``shadow``,
 - if the client named the expert itself: nothing was drawn at random, and the probabilities are
   empty as well.
 
-A look of a cascade is a choice like an expert and has its own column: the score of the resulting
-answer, and the dollars and seconds of all its calls.
+A look of a cascade is a choice like an expert and has its own column, with the score of the
+resulting answer and the dollars and seconds of all its calls.
 
-Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the
-chosen expert, whose dollars and seconds the gateway does not know. A log with only such decisions
-gives a table of scores; in a log with others they are left out.
+The client carries out the decisions of ``POST /v1/route``. Their feedback is that of the chosen
+expert, whose dollars and seconds the gateway does not know. If a log has only such decisions, the
+table has only scores; otherwise, these decisions are left out.
 """
 
 from __future__ import annotations
@@ -67,16 +68,19 @@ _KINDS = (("score:", "score"), ("cost:", "cost_usd"), ("latency:", "seconds"))
 
 @dataclass(frozen=True)
 class LoggedCostTable:
-    """A cost table with one filled cell per row, or several if the row is a sample.
+    """A cost table from a log, with counts of the decisions that were left out.
 
-    It also counts the decisions that are not in it.
+    A row has one filled cell, or several if the row is a sample.
 
     Attributes:
-        without_answer: Decisions that no expert answered, or that were answered by one that no
-            router knows.
-        unknown: Scores for decisions that are not in the log.
+        arrow: The table.
+        experts: Names of the experts.
+        decisions: Number of decisions in the log.
+        without_score: Number of decisions without a score.
+        without_answer: Number of decisions that were not answered by an expert of a router.
+        unknown: Number of scores for decisions that are not in the log.
         samples: Number of rows that are samples, and whether they suffice to fit a router.
-        notes: Sentences on what can and cannot be done with the table.
+        notes: Sentences about the limits of the table.
     """
 
     arrow: pa.Table
@@ -90,11 +94,11 @@ class LoggedCostTable:
 
     @property
     def rows(self) -> int:
-        """Decisions that have a score, and samples."""
+        """The number of decisions with a score, and of samples."""
         return int(self.arrow.num_rows)
 
     def save(self, target: str | Path) -> Path | str:
-        """Write the table; the suffix sets the format, and estimates can only read Parquet."""
+        """Write the table in the format of the suffix; estimates can only read Parquet."""
         from mildroute.costs.writing import write_table
 
         return write_table(self.arrow, target)
@@ -107,8 +111,8 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     choices are known, such as a shadow router's, can be estimated; other routers cannot.
 
     Args:
-        folder: Of the log, or the URL that it was shipped to.
-        only_with_text: Leave out decisions whose text was not kept.
+        folder: Folder of the log, or the URL that it was shipped to.
+        only_with_text: Whether to leave out decisions whose text was not logged.
 
     Returns:
         The table.
@@ -138,7 +142,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     if len(logged.experts) < 2:
         raise TableError(
             "a table needs at least two experts, got"
-            f" {', '.join(map(repr, logged.experts)) or 'none'}; log a router of several."
+            f" {', '.join(map(repr, logged.experts)) or 'none'}; log a router with several."
         )
     unknown = len(scores.keys() - logged.ids)
     counts = (logged.decisions, logged.without_score, logged.without_answer, unknown)
@@ -148,7 +152,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
 
 @dataclass
 class _LoggedRows:
-    """Rows of the table under construction."""
+    """The rows of the table under construction."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     without_call: list[dict[str, Any]] = field(default_factory=list)
@@ -201,7 +205,7 @@ class _LoggedRows:
                 "propensity": 1.0,
                 "experts": names,
                 "propensities": (1.0,) * len(names),
-                "known": row.get("experts", ()),
+                "router_experts": row.get("experts", ()),
                 "cells": dict(zip(names, values, strict=True)),
             }
         )
@@ -217,7 +221,7 @@ class _LoggedRows:
     def finish(self) -> None:
         """Leave out answers of experts that no router of the log knows.
 
-        Clients named them, or all others had failed.
+        Clients named these experts, or all other experts had failed.
         """
         if self.without_call and not self.rows and not self.samples:
             self.rows, self.without_call, self.kinds = self.without_call, [], _KINDS[:1]
@@ -232,22 +236,22 @@ class _LoggedRows:
         if bare:
             notes += (
                 (
-                    f"{bare:,} of {len(self.rows):,} rows have no text, so that the table has no"
-                    " input: experts can be estimated, but no other router; switch on log_prompts,"
-                    " or leave out those rows with only_with_text"
+                    f"{bare:,} of {len(self.rows):,} rows have no text, so the table has no input:"
+                    " experts can be estimated, but other routers cannot; enable log_prompts, or"
+                    " leave out those rows with only_with_text"
                 ),
             )
         if self.without_call:
             notes += (
                 (
-                    f"{len(self.without_call):,} decisions of /v1/route are left out, whose dollars"
-                    " and seconds are not known"
+                    f"{len(self.without_call):,} decisions of /v1/route are left out, because their"
+                    " dollars and seconds are unknown"
                 ),
             )
         if fallbacks:
             notes += (
                 (
-                    f"{fallbacks:,} answers came from another expert than the one chosen; they"
+                    f"{fallbacks:,} answers came from an expert other than the one chosen; they"
                     " count for no expert in estimates"
                 ),
             )
@@ -281,7 +285,7 @@ def _table(
         ((row["experts"], row["propensities"] if _is_drawn(row) else ()) for row in rows),
         experts,
     )
-    posteriors = ((row.get("known", row["experts"]), row["posterior"]) for row in rows)
+    posteriors = ((row.get("router_experts", row["experts"]), row["posterior"]) for row in rows)
     columns |= _columns("posterior:", posteriors, experts)
     return pa.table(columns)
 
@@ -315,16 +319,17 @@ def _columns(
 ) -> dict[str, Any]:
     """Return a column for each expert.
 
-    0 if the router at the time did not know it, empty if nothing was recorded.
+    A value is 0 if the router at the time did not know the expert, and empty if nothing was
+    recorded.
     """
     import pyarrow as pa
 
     filled = []
     for names, values in rows:
-        line = np.full(len(experts), np.nan if not values or len(values) != len(names) else 0.0)
+        row = np.full(len(experts), np.nan if not values or len(values) != len(names) else 0.0)
         for name, value in zip(names or (), values or (), strict=False):
-            line[experts[name]] = value
-        filled.append(line)
+            row[experts[name]] = value
+        filled.append(row)
     matrix = np.array(filled)
     return {
         prefix + name: pa.array(matrix[:, index], mask=np.isnan(matrix[:, index]))

@@ -1,6 +1,6 @@
 """Scores of answers: feedback from clients, and samples, in which a judge scores all experts.
 
-Each is one line, in the folders ``feedback`` and ``samples`` of the log's folder.
+Each entry is one line in the folder ``feedback`` or ``samples`` of the log's folder.
 
 A decision may be in the log of another replica, so ids are not looked up; the id itself shows
 whether a gateway of this log created it. If a decision has several scores, the last one counts.
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 
-# Folder of the feedback within that of the log.
+# Folder of the feedback within the log's folder.
 FEEDBACK = "feedback"
-# Folder of the samples.
+# Folder of the samples within the log's folder.
 SAMPLES = "samples"
 
 _MAX_ID = 128
@@ -50,10 +50,10 @@ _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 class DecisionIds:
-    """Creates ids of decisions, and recognizes those that were created with the same key.
+    """A source of decision ids, which recognizes ids that were created with the same key.
 
     Args:
-        key: At most 32 bytes.
+        key: The key, of at most 32 bytes.
 
     Example:
         >>> ids = DecisionIds(b"secret")
@@ -66,14 +66,14 @@ class DecisionIds:
 
     @classmethod
     def of(cls, folder: Path) -> DecisionIds:
-        """Use the key of a log's folder or, if none can be written, one of this process."""
+        """Return ids with the key of a log's folder, or a random key if none can be stored."""
         key, path = os.urandom(16), folder / ".decision-ids"
         beside = folder / f".{key.hex()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             beside.touch(mode=0o600)
             beside.write_bytes(key)
-            # One of the processes that start at once is first.
+            # If several processes start at once, all of them use the key of the first.
             with contextlib.suppress(FileExistsError):
                 os.link(beside, path)
             key = path.read_bytes()[: hashlib.blake2s.MAX_KEY_SIZE]
@@ -98,19 +98,20 @@ class DecisionIds:
 
 
 class FeedbackLog:
-    """Writes scores of decisions.
+    """The log of feedback, which is the scores of decisions.
 
     Args:
-        clock: Seconds since 1970.
+        config: Settings of the decision log, which must have a folder.
+        clock: Function that returns seconds since 1970.
 
     Attributes:
-        ids: Creates the ids of decisions of this log.
+        ids: Source of the ids of this log's decisions.
     """
 
     def __init__(self, config: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
         if config.folder is None:
             raise ArgumentError(
-                "feedback needs the folder of the log, got none; name one under log."
+                "feedback needs the folder of the log, got none; set folder under log."
             )
         self.ids = DecisionIds.of(config.folder)
         self._files = JsonlWriter(config.folder / FEEDBACK, config.rows_per_file)
@@ -118,7 +119,7 @@ class FeedbackLog:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be written."""
+        """The number of lines that could not be written."""
         return self._files.lost
 
     def write(self, decision_id: Any, score: Any, client: str, detail: Any = None) -> bool:
@@ -126,12 +127,12 @@ class FeedbackLog:
 
         Args:
             decision_id: Value of the header ``x-mildroute-decision-id``.
-            score: From 0, useless, to 1, perfect.
+            score: Score from 0 (useless) to 1 (perfect).
             client: Name of the client's key.
             detail: Comment on the score, or ``None``; at most 2,000 characters.
 
         Returns:
-            Whether it was written; false if the disk is full or missing.
+            Whether the entry was written; ``False`` if the disk is full or missing.
         """
         row = {
             "decision_id": _validate_id(decision_id),
@@ -143,12 +144,12 @@ class FeedbackLog:
         return self._files.append(line.encode("utf-8", "replace")) is not None
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._files.close()
 
 
 def read_feedback(folder: str | Path) -> dict[str, float]:
-    """Return the score of each decision that has one: the last one given."""
+    """Return the last score of each decision that has one."""
     last: dict[str, tuple[float, float]] = {}
     for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
         entry = (row["time"], row["score"])
@@ -193,39 +194,41 @@ def _validate_detail(value: Any) -> str | None:
 
 
 class SampleLog:
-    """Writes samples; their answers only if texts are logged.
+    """The log of samples, which has their answers only if texts are logged.
 
     Args:
-        config: Of the decision log, with a folder.
+        config: Settings of the decision log, which must have a folder.
 
     Attributes:
-        folder: Of the log.
+        folder: Folder of the decision log.
     """
 
     def __init__(self, config: DecisionLogConfig) -> None:
         if config.folder is None:
-            raise ArgumentError("samples need the folder of the log, got none; name one under log.")
+            raise ArgumentError(
+                "samples need the folder of the log, got none; set folder under log."
+            )
         self.folder = config.folder
         self._files = JsonlWriter(config.folder / SAMPLES, config.rows_per_file)
         self._log_prompts = config.log_prompts
 
     @property
     def lost(self) -> int:
-        """Lines that could not be written."""
+        """The number of lines that could not be written."""
         return self._files.lost
 
     def write(self, row: Mapping[str, Any], answers: Sequence[str | None]) -> None:
-        """Append one entry, with the answers if they may be kept."""
-        kept = {"answers": list(answers)} if self._log_prompts else {}
-        self._files.append(_encoded({**row, **kept}).encode("utf-8", "replace"))
+        """Append one entry, with the answers if texts are logged."""
+        texts = {"answers": list(answers)} if self._log_prompts else {}
+        self._files.append(_encoded({**row, **texts}).encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._files.close()
 
 
 def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Read the samples of a log, each once: shipped rows may be stored twice."""
+    """Yield each sample of a log once, although shipped rows may be stored twice."""
     seen: set[str] = set()
     for row in read_rows(log_part(folder, SAMPLES)):
         if row["decision_id"] not in seen:
@@ -234,7 +237,7 @@ def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
-    """Return whether enough samples have a score of each expert to fit a router."""
+    """Return whether enough samples have a score for each expert to fit a router."""
     full = 0
     for row in read_samples(folder):
         scores = dict(zip(row["experts"], row["scores"], strict=True))
@@ -246,10 +249,11 @@ def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class SampleSummary:
-    """Number of samples and of scores.
+    """Counts of samples and of scores.
 
     Args:
-        full: Samples with a score of every expert that was ever sampled.
+        rows: Number of samples.
+        full: Number of samples with a score for every expert that was ever sampled.
         scores: Number of scores of each expert.
     """
 
@@ -259,17 +263,19 @@ class SampleSummary:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether a router can be fitted on them."""
+        """Return whether there are enough samples to fit a router."""
         return self.full >= FEWEST_TO_PROMISE
 
     def __str__(self) -> str:
-        """Describe it in a sentence, with what is missing for a fit."""
-        counts = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
+        """Return a sentence with the counts and with what a fit still requires."""
+        counts = f"{self.rows:,} samples, {self.full:,} of them with a score for every expert"
         if self.is_enough:
             return f"{counts}: enough to fit a router"
         rare = min(self.scores, key=lambda name: self.scores[name], default="")
         few = f", and {rare} has {self.scores[rare]:,} scores" if rare else ""
-        return f"{counts}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample on"
+        return (
+            f"{counts}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample more"
+        )
 
 
 def summarize_samples(rows: Iterable[Mapping[str, Any]]) -> SampleSummary:

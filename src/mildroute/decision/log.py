@@ -1,9 +1,9 @@
 """The decision log: one line of JSON for each decision.
 
-The gateway writes a line when the answer has ended. A door that calls no expert writes it at once;
-its outcomes follow in a folder of their own and are joined when the log is read. Lines are in the
-folder ``decisions`` of the log's folder. No line has the text of a request unless that is switched
-on.
+The gateway writes a line when the answer has ended. An integration that calls no experts itself
+writes the line at once; the outcomes follow in a separate folder and are joined when the log is
+read. Lines are in the folder ``decisions`` of the log's folder. They contain the text of a request
+only if ``log_prompts`` is set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# Folder of the decisions within that of the log.
+# Folder of the decisions within the log's folder.
 DECISIONS = "decisions"
 _SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 
@@ -42,10 +42,10 @@ _SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 class DecisionRecord:
     """The decision for one request and its outcome.
 
-    Written once, when the response has ended.
+    A record is written once and never changed.
 
     Args:
-        decision_id: Id of the decision, which ``POST /v1/feedback`` refers to.
+        decision_id: Id of the decision, to which ``POST /v1/feedback`` refers.
         time: Arrival of the request, in seconds since 1970.
         key: Name of the client's key, or empty.
         path: Path of the request, such as ``"chat/completions"``.
@@ -53,24 +53,25 @@ class DecisionRecord:
             likelier one.
         propensity: Probability that the selected expert was chosen, over the draw between vertices
             and exploration.
-        propensities: Those of all experts, in the order of ``experts``; 0 for an excluded expert.
+        propensities: Propensity of each expert, in the order of ``experts``; 0 if it was excluded.
         served_by: Expert that answered, or empty.
-        attempts: Every call to an expert: its name, the reason for its failure or empty, the status
-            of its response or 0, tokens, dollars and seconds.
+        attempts: Every call to an expert: the expert's name, the reason for a failure or an empty
+            text, the status of the response or 0, tokens, dollars and seconds.
         status: Status that the client received; 499 if it disconnected.
-        tokens_in: Input tokens, as the expert counted them or estimated.
+        tokens_in: Input tokens, as reported by the expert or estimated.
         cost_usd: Dollars of all attempts.
-        baseline_cost_usd: What the baseline expert would have charged for the same tokens.
-        first_byte_seconds: From the request's arrival to the first byte of the answer.
+        baseline_cost_usd: Dollars that the baseline expert would have charged for the same tokens.
+        first_byte_seconds: Seconds from the request's arrival to the first byte of the answer.
         conversation: Digest of the conversation, or empty.
-        shadow: What the shadow router chose, or empty.
+        shadow: Choice of the shadow router, or empty.
         text: The routed text if logging it is enabled, otherwise ``None``.
-        request_id: The client's id of the request, which seeds the coin; empty if the text does.
+        request_id: The client's id of the request, which seeds the coin; if empty, the text is the
+            seed.
         target: Target that selected the operating point, such as ``"quality 0.95"``; empty for the
             router's own.
         first_choice: The router's own choice, before affinity, circuits and exploration; empty if
             it has none.
-        trace_id: Id of the request's trace, in 32 hexadecimal digits; empty without one.
+        trace_id: Id of the request's trace, in 32 hexadecimal digits; empty without a trace.
         look: Name of the chosen look of a cascade, or empty.
     """
 
@@ -133,7 +134,7 @@ def dollars_of_today(folder: str | Path, now: float) -> dict[str, float]:
 
 
 class DecisionLog:
-    """Writes records, each with one system call.
+    """The decision log, in which each record is written with one system call.
 
     Args:
         config: Folder, rows per file, and whether texts are logged.
@@ -179,17 +180,17 @@ def read_log(folder: str | Path) -> Iterator[DecisionRecord]:
         does not know are left out.
     """
     for row in read_decisions(folder):
-        known = {name: row[name] for name in _NAMES if name in row}
-        yield DecisionRecord(**known | {name: tuple(known[name]) for name in _LISTS})
+        values = {name: row[name] for name in _NAMES if name in row}
+        yield DecisionRecord(**values | {name: tuple(values[name]) for name in _LISTS})
 
 
 def read_decisions(
     folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked.
+    """Yield the checked rows of a decision log, as :func:`~mildroute._jsonl.read_rows` does.
 
     Rows that were shipped to a URL may be stored twice; each is read once. A decision whose calls
-    were reported by themselves is joined with their outcomes.
+    were reported separately is joined with their outcomes.
     """
     is_shipped = "://" in str(folder)
     outcomes = read_outcomes(folder)
@@ -209,14 +210,14 @@ def read_decisions(
 def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the row itself if it has the fields of a decision.
 
-    Rows from before November 2026, with ``answered``, ``chosen`` and ``dollars``, do not: reading
-    them as decisions that no expert served would be worse than rejecting them.
+    Rows from before November 2026 have ``answered``, ``chosen`` and ``dollars`` instead. They are
+    rejected, because they would otherwise be read as decisions that no expert served.
     """
     for name in _REQUIRED if columns is None else columns:
         if name not in row:
             raise TableError(
                 f"a row of the decision log needs {name!r}, got none; the file is of another kind,"
-                " or of an earlier version, whose logs cannot be read: put it aside."
+                " or of an earlier version, whose logs cannot be read: move it elsewhere."
             )
     return row
 
@@ -224,7 +225,7 @@ def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) ->
 def _folder(config: DecisionLogConfig) -> Path:
     if config.folder is None:
         raise ArgumentError(
-            "a decision log needs a folder, got none; name one under log, or keep no log."
+            "a decision log needs a folder, got none; set folder under log, or remove log."
         )
     return config.folder
 

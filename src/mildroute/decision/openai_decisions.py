@@ -1,7 +1,7 @@
 """OpenAI's wire format of decision models: ``POST /v1/decisions``.
 
-It asks the same questions as System One in other words: a list of questions instead of a mapping,
-``predicate`` instead of ``noul``, and lists of options instead of mappings.
+The format has the same questions as System One under other names: a list of questions instead of a
+mapping, ``predicate`` instead of ``noul``, and lists of options instead of mappings.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class PredicateQuestion(BaseModel):
     instructions: str
 
     def systemone(self) -> Noul:
-        """Return the question in the other format."""
+        """Return the question in System One's format."""
         return Noul(type="noul", instructions=self.instructions)
 
     def render(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         return {"type": "predicate", "name": self.name, "probability": answer["noul"]}
 
 
@@ -74,19 +74,19 @@ class ChoiceQuestion(BaseModel):
     choices: list[Option] = Field(min_length=2, max_length=MAX_CHOICES)
 
     def systemone(self) -> Choice | Noul:
-        """Return the question in the other format."""
+        """Return the question in System One's format."""
         options = {option.key: option.description for option in self.choices}
         if len(options) < len(self.choices):
             raise QuestionError("the values of choices must differ.", ("choices",))
         if any(isinstance(option.value, bool) for option in self.choices):
             if options.keys() != {"true", "false"}:
-                raise QuestionError("true needs false as the only other value.", ("choices",))
+                raise QuestionError("the only other value beside true must be false.", ("choices",))
             criteria = NoulCriteria(**options)
             return Noul(type="noul", instructions=self.instructions, criteria=criteria)
         return Choice(type="choice", instructions=self.instructions, criteria={**options})
 
     def render(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         if answer["type"] == "noul":
             truth = answer["noul"]
             odds = {"true": truth, "false": 1.0 - truth}
@@ -109,7 +109,7 @@ class ChoiceQuestion(BaseModel):
 
 
 class ScoreQuestion(BaseModel):
-    """A question for a level, of levels that are ordered from the lowest."""
+    """A question for one of several levels, ordered from the lowest."""
 
     type: Literal["score"]
     name: str | None = None
@@ -117,12 +117,12 @@ class ScoreQuestion(BaseModel):
     levels: list[Level] = Field(min_length=2, max_length=MAX_LEVELS)
 
     def systemone(self) -> Score:
-        """Return the question in the other format."""
+        """Return the question in System One's format."""
         labels: list[Any] = [level.label for level in self.levels]
         return Score(type="score", instructions=self.instructions, criteria=labels)
 
     def render(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         return {
             "type": "score",
             "name": self.name,
@@ -184,7 +184,7 @@ class DecisionsRequest(BaseModel):
         return cls.model_validate(document)
 
     def resolve(self, labels: ExpertLabels) -> dict[str, Question]:
-        """Return what each question asks of the router, by its position.
+        """Return the question for the router that each question stands for, by position.
 
         Raises:
             QuestionError: The router cannot answer a question.
@@ -223,7 +223,7 @@ class DecisionsRequest(BaseModel):
 
 
 def error_body(error: ValidationError | QuestionError | str, code: str | None = None) -> bytes:
-    """Return the body of an error: the first one, with the member that is at fault."""
+    """Return the body of an error response, with the first error and the member at fault."""
     path: tuple[str | int, ...] = ()
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,8 +1,8 @@
 """Outcomes of decisions that were carried out elsewhere: one line for each call to an expert.
 
-The gateway calls experts itself and logs each decision with its outcome. Behind every other door, a
-decision is logged when it is made, and its calls when they have ended, in the folder ``outcomes``
-of the log's folder. Readers of the log join them.
+The gateway calls experts itself and logs each decision with its outcome. Every other integration
+logs a decision when it is made, and each call when it has ended, in the folder ``outcomes`` of the
+log's folder. Readers of the log join them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["OUTCOMES", "Outcome", "OutcomeLog", "join_outcomes", "read_outcomes"]
 
-# Folder of the outcomes within that of the log.
+# Folder of the outcomes within the log's folder.
 OUTCOMES = "outcomes"
 
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -30,17 +30,17 @@ _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 class Outcome:
     """The outcome of one call to an expert.
 
-    A request that was retried or fell back to another expert has several, reported in the order of
-    the calls.
+    A request that was retried or fell back to another expert has several outcomes, reported in the
+    order of the calls.
 
     Args:
         expert: The expert that was called.
-        status: HTTP status of its response; 0 without a response.
-        reason: Why it failed, such as ``"timeout"``; empty if it answered.
+        status: HTTP status of the response; 0 without a response.
+        reason: Reason for a failure, such as ``"timeout"``; empty if the expert answered.
         tokens_in: Tokens of the request.
         tokens_out: Tokens of the response.
         cached_tokens: Tokens of the request that came from the provider's prompt cache.
-        cost_usd: Dollars of the call; ``None`` means that they follow from the tokens and the
+        cost_usd: Dollars of the call; if ``None``, they are computed from the tokens and the
             expert's price.
         seconds: Duration of the call.
         first_byte_seconds: Seconds until the first byte of the answer; ``None`` if unknown.
@@ -79,18 +79,18 @@ _NAMES = tuple(field.name for field in fields(Outcome))
 
 
 class OutcomeLog:
-    """Writes outcomes. Use it from one thread at a time."""
+    """The log of outcomes, for use by one thread at a time."""
 
     def __init__(self, config: DecisionLogConfig) -> None:
         if config.folder is None:
             raise ArgumentError(
-                "outcomes need the folder of the log, got none; name one under log."
+                "outcomes need the folder of the log, got none; set folder under log."
             )
         self._files = JsonlWriter(config.folder / OUTCOMES, config.rows_per_file)
 
     @property
     def lost(self) -> int:
-        """Number of lines that could not be written."""
+        """The number of lines that could not be written."""
         return self._files.lost
 
     def write(
@@ -137,7 +137,7 @@ def join_outcomes(row: dict[str, Any], outcomes: Sequence[dict[str, Any]]) -> di
         **row,
         "served_by": last["expert"] if is_answered else "",
         "attempts": [
-            {name: value for name, value in call.items() if name not in _OF_THE_DECISION}
+            {name: value for name, value in call.items() if name not in _DECISION_FIELDS}
             for call in outcomes
         ],
         "status": last["status"],
@@ -150,4 +150,4 @@ def join_outcomes(row: dict[str, Any], outcomes: Sequence[dict[str, Any]]) -> di
     }
 
 
-_OF_THE_DECISION = ("decision_id", "time", "first_byte_seconds", "baseline_cost_usd")
+_DECISION_FIELDS = ("decision_id", "time", "first_byte_seconds", "baseline_cost_usd")

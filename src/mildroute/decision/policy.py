@@ -1,4 +1,4 @@
-"""The policy: from a prediction and the state of the experts to a decision, as a pure function."""
+"""The policy, a pure function from a prediction and the states of the experts to a decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mildroute.decision.settings import RoutingConfig
 
 __all__ = ["decide", "decide_pinned", "resolve_look", "status_of_look"]
 
-# Reasons for an exclusion that may have passed when the call is made, the more hopeful one first.
+# Reasons for an exclusion that may no longer hold when the call is made, the likelier one first.
 _TEMPORARY = ("rate_limited", "circuit_open")
 # Probability of each vertex, and the order of the experts there.
 _Vertices = Sequence[tuple[float, tuple[str, ...]]]
@@ -32,29 +32,30 @@ def decide(
 ) -> Decision:
     """Choose the experts for a request.
 
-    Experts are left out if their circuit is open, if they are rate limited, if their context is too
-    small for the request or if they lack what it needs. Of the others, the first is, in this order:
-    the expert of the conversation, unless another one is better by more than
-    ``config.switch_threshold``; the default, if there is no prediction or the input is unlike the
-    training data; an expert drawn at random according to ``config.exploration``, in first turns
-    only; the router's best. If the operating point lies between two vertices, the coin of the
-    prediction selects the vertex that ranks the experts, and each vertex adds its probability to
-    the eligible expert that it would choose.
+    Experts are excluded if their circuit is open, if they are rate limited, if their context is too
+    small for the request or if they lack a capability that it needs. The first of the remaining
+    experts is, in order of precedence: the expert of the conversation, unless another one is better
+    by more than ``config.switch_threshold``; the default, if there is no prediction or the input is
+    unlike the training data; an expert drawn at random according to ``config.exploration``, in
+    first turns only; the router's best. If the operating point lies between two vertices, the coin
+    of the prediction selects the vertex that ranks the experts, and each vertex adds its
+    probability to the eligible expert that it would choose.
 
     The other experts follow in the router's order, then those that the router does not know, which
-    are never drawn. Rate-limited experts and those with an open circuit stand at the very end, in
-    case all others fail: they may have recovered, and without them a rejection would be certain.
+    are never drawn. Rate-limited experts and those with an open circuit come last, in case all
+    others fail: they may have recovered, and without them a rejection would be certain.
 
     Args:
-        prediction: The router's view of the input; ``None`` if it had no time.
+        prediction: The router's view of the input; ``None`` if the router timed out.
         request: The request.
-        statuses: State of every expert that could serve it, by name.
-        config: When a conversation changes its expert, and what is explored.
+        statuses: State of every expert that could serve the request, by name.
+        config: Rules for conversations and exploration.
         default: Expert for inputs that the router cannot judge.
         session_expert: The conversation's expert, or ``None``; ignored in a first turn.
-        random: Returns a uniform number in [0, 1); called only to explore.
-        affords: Returns whether exploration may cost an amount. It is called before the draw, with
-            the largest amount of any draw, so that probabilities do not depend on what is drawn.
+        random: Function that returns a uniform number in [0, 1); called only to explore.
+        affords: Function that returns whether exploration can pay an amount of dollars. It is
+            called before the draw with the largest amount of any draw, so that probabilities do not
+            depend on the expert that is drawn.
 
     Returns:
         The order, the reason for its first expert, the reasons for exclusions, and propensities.
@@ -106,21 +107,22 @@ def decide_pinned(
 ) -> Decision:
     """Decide for a request that only one expert can serve.
 
-    The expert is called even if it is rate limited, if the request seems too long for it (it knows
-    better itself), or if its circuit is open, which then allows its probes. It is not called if it
-    lacks what the request needs.
+    The expert is called even if it is rate limited, if the request seems too long for it (the
+    length is only an estimate), or if its circuit is open, which then allows its probes. It is not
+    called if it lacks a capability that the request needs.
 
     Returns:
-        An order of this expert alone, or an empty one.
+        A decision for this expert alone; its order is empty if the expert cannot be called.
     """
-    excluded = _exclusion_reason(statuses.get(name), request)
-    order = (name,) if excluded in ("", "context", *_TEMPORARY) else ()
-    return Decision(order, reason, {name: excluded} if excluded else {}, {name: float(len(order))})
+    exclusion = _exclusion_reason(statuses.get(name), request)
+    order = (name,) if exclusion in ("", "context", *_TEMPORARY) else ()
+    excluded = {name: exclusion} if exclusion else {}
+    return Decision(order, reason, excluded, {name: float(len(order))})
 
 
-def status_of_look(asked: Iterable[ExpertStatus | None]) -> ExpertStatus | None:
-    """Combine the states of the experts that a stage asks; ``None`` if one of them is missing."""
-    statuses = list(asked)
+def status_of_look(members: Iterable[ExpertStatus | None]) -> ExpertStatus | None:
+    """Combine the states of the experts that a stage calls; ``None`` if one of them is missing."""
+    statuses = list(members)
     present = [status for status in statuses if status is not None]
     if len(present) < len(statuses):
         return None
@@ -160,7 +162,10 @@ def _vertices(
 
 
 def _exclusion_reason(status: ExpertStatus | None, request: DecisionRequest) -> str:
-    """Return why an expert cannot serve a request, lasting reasons first; empty if it can."""
+    """Return the reason why an expert cannot serve a request, or an empty text.
+
+    Permanent reasons take precedence over temporary ones.
+    """
     if status is None:
         return "absent"
     if request.path in status.unserved_paths:
@@ -177,7 +182,7 @@ def _exclusion_reason(status: ExpertStatus | None, request: DecisionRequest) -> 
 def _last_resort(
     vertices: _Vertices, drawn: int, excluded: Mapping[str, str], propensities: dict[str, float]
 ) -> Decision:
-    """Decide while no expert is eligible: try those that may have recovered by then."""
+    """Decide while no expert is eligible, for experts that may recover before the call."""
     spares = [_spare(order, excluded) for _, order in vertices]
     if len({spare[:1] for spare in spares}) == 1:
         propensities.update(dict.fromkeys(spares[drawn][:1], 1.0))
@@ -199,7 +204,7 @@ def _sticky_expert(
 ) -> tuple[str | None, float]:
     """Return the expert that a conversation stays with, and the gain that makes it switch."""
     if request.is_tool_result and config.tool_affinity:
-        # The user has asked nothing new: the expert that called the tool continues.
+        # The user asked nothing new, so the expert that called the tool continues.
         return session_expert, math.inf
     if request.is_first_turn or not config.session_affinity:
         return None, 0.0
@@ -214,7 +219,7 @@ def _choose(
     default: str,
     switch_threshold: float,
 ) -> tuple[str, str]:
-    """Return the first expert of an order before exploration, and why; one must be eligible."""
+    """Return the first expert before exploration and the reason; one must be eligible."""
     best = next(name for name in order if name not in excluded)
     # A prediction for an input unlike the training data does not end a conversation's affinity.
     sure = prediction if _is_sure(prediction) else None

@@ -17,26 +17,26 @@ __all__ = ["Prediction", "rank_experts"]
 class Prediction:
     """A router's view of one input.
 
-    It agrees with ``RoutedInput``, and adds the order of the experts at each vertex of the
-    operating point: an expert that cannot answer now changes the order at each vertex separately,
-    and so the probability of each expert to be asked first.
+    A prediction agrees with ``RoutedInput`` and adds the order of the experts at each vertex of the
+    operating point. If an expert is unavailable, the order changes at each vertex separately, and
+    so does the probability that each expert is called first.
 
     Args:
         experts: Experts that the router knows.
-        posterior: Probability of each expert to be the best choice; between two vertices, the mean
-            of theirs.
-        price_weight: Error that one dollar is worth; ``None`` if the router knows no prices.
-        scores: Expected score of each expert; ``None`` if the artifact has no model of outcomes.
+        posterior: Probability that each expert is the best choice; between two vertices, the mean
+            of their posteriors.
+        price_weight: Error that one dollar is worth; ``None`` if the router has no prices.
+        scores: Expected score of each expert; ``None`` if the artifact has no outcome model.
         dollars: Expected dollars of each expert, or ``None``.
         is_out_of_distribution: Whether the input is unlike the training data.
         router: Digest of the router.
-        vertices: Probability of each vertex of the operating point, and the experts from best to
-            worst there; by default one vertex, ranked by the posterior.
+        vertices: Probability of each vertex of the operating point, and its experts from best to
+            worst; defaults to one vertex, ranked by the posterior.
         coin: A number in [0, 1) that the request's id determines; it selects the vertex.
-        default: Expert for inputs unlike the training data; empty if the artifact knows none.
-        point: The operating point; ``None`` if the router knows no prices.
-        row: Vector of the input, which a stage of a cascade needs again.
-        posteriors: The posterior of each vertex; by default that of the only one.
+        default: Expert for inputs unlike the training data; empty if the artifact has none.
+        point: The operating point; ``None`` if the router has no prices.
+        row: Vector of the input, which later stages of a cascade need.
+        posteriors: The posterior of each vertex; empty if there is only one vertex.
     """
 
     experts: tuple[str, ...]
@@ -55,12 +55,12 @@ class Prediction:
 
     @cached_property
     def orders(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
-        """The vertices; at least one."""
+        """The probability and the ranked experts of each vertex, of which there is at least one."""
         return self.vertices or ((1.0, rank_experts(self.experts, self.posterior)),)
 
     @property
     def drawn(self) -> int:
-        """Index of the vertex that the coin selects."""
+        """The index of the vertex that the coin selects."""
         return select_vertex(self.coin, self.orders[0][0])
 
     @property
@@ -70,7 +70,7 @@ class Prediction:
 
     @property
     def ranking(self) -> tuple[str, ...]:
-        """Experts from best to worst at the vertex that the coin selects."""
+        """The experts from best to worst at the vertex that the coin selects."""
         return self.orders[self.drawn][1]
 
     @property
@@ -80,7 +80,7 @@ class Prediction:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Probability of each expert to be chosen by the library, before the coin."""
+        """The probability that the library chooses each expert, before the coin toss."""
         if self.is_out_of_distribution:
             return tuple(float(name == self.expert) for name in self.experts)
         chances = dict.fromkeys(self.experts, 0.0)
@@ -95,7 +95,7 @@ class Prediction:
 
 
 def rank_experts(experts: tuple[str, ...], posterior: Sequence[float]) -> tuple[str, ...]:
-    """Return the experts from best to worst; of equals, the last comes first, as in the library."""
-    lowest = [-value for value in posterior]
-    indices = sorted(range(len(lowest) - 1, -1, -1), key=lowest.__getitem__)
+    """Return the experts from best to worst; among equals, the last one comes first."""
+    negated = [-value for value in posterior]
+    indices = sorted(range(len(negated) - 1, -1, -1), key=negated.__getitem__)
     return tuple([experts[index] for index in indices])

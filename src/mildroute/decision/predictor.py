@@ -31,38 +31,38 @@ from mildroute.routers.frontier.target import Target
 
 __all__ = ["Predictor"]
 
-# Inputs on which a router is tried before it decides.
+# Inputs on which a router is tested before it is used.
 _PROBES = ("", "What is 2 + 2?", "\U0001f600 " * 50)
-# Of an encoder for which a thread of its own costs more than it saves: handing a text over takes
-# milliseconds on a busy machine.
+# Maximum seconds of an encoder that is better called directly than on a thread of its own, because
+# handing a text over takes milliseconds on a busy machine.
 _QUICK_SECONDS = 0.002
-# Maximum number of targets whose points are cached; the least recently used goes first.
+# Maximum number of targets whose points are cached; the least recently used one is dropped first.
 _MAX_TARGETS = 256
 
 
 class Predictor:
-    """A loaded router, tried on a few inputs.
+    """A loaded router that was tested on a few inputs.
 
     Args:
         router: A router over texts.
         sha256: Digest of its artifact.
-        config: How texts are encoded; only ``max_chars`` matters here.
+        config: Settings of the encoder, of which only ``max_chars`` matters here.
 
     Attributes:
         digest: The first 16 digits of the artifact's digest, for logs and metrics.
         experts: Names of the experts, followed by those of a cascade's first stages.
-        n_experts: Number of experts; the names behind them are stages.
+        n_experts: Number of experts; the names after them are stages.
         default: Expert for inputs that the router cannot judge: the best single expert of the
-            training data, or the first expert if the artifact does not know it.
+            training data, or the first expert if the artifact does not record it.
         has_prices: Whether the router can decide at any price weight, quality or budget.
-        own: The artifact's operating point; ``None`` if the router knows no prices.
-        looks: Experts that each first stage of a cascade asks, by the name of the stage.
-        max_calls: Maximum number of experts that are asked for one request.
-        logprob_experts: Experts whose log-probabilities the cascade has learned from.
+        own: The artifact's operating point; ``None`` if the router has no prices.
+        looks: Experts that each first stage of a cascade calls, by the name of the stage.
+        max_calls: Maximum number of experts that are called for one request.
+        logprob_experts: Experts on whose log-probabilities the cascade was trained.
         look_characters: Number of leading characters of an answer that a cascade reads; ``None``
             means all of it.
         folder: Folder of the artifact; ``None`` if it was not read from one.
-        method: Name of the method, as the artifact has it.
+        method: Name of the method, as recorded in the artifact.
     """
 
     def __init__(self, router: Any, sha256: str, config: EncoderConfig | None = None) -> None:
@@ -101,10 +101,10 @@ class Predictor:
         config: EncoderConfig | None = None,
         sha256: str | None = None,
     ) -> Self:
-        """Read an artifact and try it on a few inputs.
+        """Read an artifact and test it on a few inputs.
 
         Raises:
-            ArtifactError: The artifact cannot decide on texts, or its digest is another one.
+            ArtifactError: The artifact cannot decide on texts, or its digest differs.
         """
         manifest = read_manifest(folder)
         sha256 = sha256 or str(manifest["sha256"])
@@ -125,7 +125,7 @@ class Predictor:
     def without_looks(self) -> Self:
         """The predictor that decides at the same targets without reading answers.
 
-        It is the predictor itself if the router is no cascade.
+        If the router is not a cascade, this is the predictor itself.
         """
         return self._sibling(without_looks(self._router)) if self.looks else self
 
@@ -134,10 +134,10 @@ class Predictor:
         return type(self)(router, self.sha256, self._config)
 
     def probe(self) -> Any:
-        """Decide on a few inputs; refuse the artifact if that fails or gives no probabilities.
+        """Decide on a few inputs; refuse the artifact if that fails or returns no probabilities.
 
         Returns:
-            The dtype of its vectors.
+            The dtype of the inputs' vectors.
         """
         try:
             rows = self.encode(list(_PROBES))
@@ -158,7 +158,7 @@ class Predictor:
         return getattr(rows, "dtype", None)
 
     def _try_looks(self, row: Any) -> None:
-        """Let every stage decide; each must continue with earlier ones, so that a request ends."""
+        """Run every stage; each may only continue with earlier ones, so that a request ends."""
         stages = [] if self._cascade is None else self._cascade.stages_
         for index, stage in enumerate(stages):
             self.step(index, row, dict.fromkeys(self.asked(index), "A"), {})
@@ -189,8 +189,8 @@ class Predictor:
 
         Args:
             text: The input.
-            point: From :meth:`point`.
-            coin_key: Seeds the coin between two vertices: the request's id, or the text itself.
+            point: Operating point, from :meth:`point`.
+            coin_key: Seed of the coin between two vertices: the request's id, or the text itself.
         """
         (row,) = self.encode([truncate(text, self._config.max_chars)])
         return self.predict_row(row, point, coin_key)
@@ -202,14 +202,14 @@ class Predictor:
     def predict_rows(
         self, rows: Sequence[Any], point: OperatingPoint | None, coin_keys: Sequence[str]
     ) -> list[Prediction]:
-        """Return the router's view of encoded inputs; 16 at once take the time of two or three.
+        """Return the router's view of encoded inputs; 16 together take as long as two or three.
 
-        The results are those of ``TextRouter.explain_vectors``, faster, because it makes no other
-        objects and turns arrays into plain numbers early.
+        The results are those of ``TextRouter.explain_vectors``. This method is faster, because it
+        creates no other objects and converts arrays to plain numbers early.
 
         Args:
-            rows: From :meth:`encode`.
-            point: From :meth:`point`.
+            rows: Rows from :meth:`encode`.
+            point: Operating point, from :meth:`point`.
             coin_keys: Seeds of the coins between two vertices.
         """
         vectors = _stack(rows)
@@ -219,7 +219,7 @@ class Predictor:
         outside = [False] * len(rows)
         if self._outcome_model is not None:
             expected, paid = self._outcome_model.expected(vectors)
-            # The model knows a cascade's stages, too, even if it decides without them.
+            # The model also has columns for a cascade's stages, even if they are not used.
             count = len(self.experts)
             scores = expected[:, :count].tolist()
             dollars = dollars if paid is None else paid[:, :count].tolist()
@@ -262,12 +262,12 @@ class Predictor:
         ]
 
     def stage_of(self, look: str) -> int:
-        """Return the stage that a cascade's first stage of this name is."""
+        """Return the index of the first stage of a cascade with this name."""
         index = self.experts.index(look) - self.n_experts
         return self._cascade.looks_[index]  # type: ignore[union-attr]
 
     def second_call_rate(self, look: str) -> float:
-        """Return the share of held-out rows on which a stage asked for more than its answers."""
+        """Return the share of held-out rows on which a stage called further experts."""
         stage = self._cascade.stages_[self.stage_of(look)]  # type: ignore[union-attr]
         return float(stage["second_call_rate"])
 
@@ -283,17 +283,17 @@ class Predictor:
         answers: Mapping[str, str],
         logprobs: Mapping[str, float | None],
     ) -> str | int:
-        """Return what follows after a stage's answers, as the library decides it.
+        """Return the next step after a stage's answers, as the library decides it.
 
         Args:
-            stage: From :meth:`stage_of`, or from an earlier step.
+            stage: Index from :meth:`stage_of` or from an earlier step.
             row: Vector of the input, from the prediction.
             answers: Text of each answer, by expert.
-            logprobs: Mean log-probability of each answer's tokens, as far as it is known.
+            logprobs: Mean log-probability of each answer's tokens, by expert; ``None`` if unknown.
 
         Returns:
-            The expert whose answer to return, which is called if it has not been; or the stage to
-            continue with.
+            The expert whose answer to return, which may have to be called first, or the index of
+            the stage to continue with.
         """
         names = self.experts[: self.n_experts]
         texts = [[answers[name]] if name in answers else None for name in names]
@@ -307,10 +307,10 @@ class Predictor:
         """Return the operating point of a target, which is computed once and cached.
 
         Returns:
-            The point; ``None`` if the router knows no prices.
+            The point; ``None`` if the router has no prices and the target is ``None``.
 
         Raises:
-            ArgumentError: The router knows no prices, or the target cannot be reached.
+            ArgumentError: The router has no prices, or the target cannot be reached.
         """
         if target is None:
             return self.own
@@ -323,7 +323,7 @@ class Predictor:
         return result
 
     def pin(self, target: Target) -> OperatingPoint:
-        """Compute the point of a target and keep it, however many others are asked for.
+        """Compute the point of a target and keep it regardless of the size of the cache.
 
         Presets are pinned, so that they never wait behind targets that clients make up.
         """
@@ -336,7 +336,7 @@ class Predictor:
         return result
 
     def _cached_point(self, target: Target) -> OperatingPoint | str | None:
-        """Return a point that is in memory, or the reason why there is none."""
+        """Return a cached point, or the reason why there is none; ``None`` if not cached."""
         pinned = self._pinned.get(target)
         if pinned is not None or target not in self._points:
             return pinned
@@ -344,8 +344,8 @@ class Predictor:
         return self._points[target]
 
     def _cache_point(self, target: Target, result: OperatingPoint | str) -> None:
-        # A price weight is not cached: it costs microseconds, and would push out qualities and
-        # budgets, which cost milliseconds.
+        # A price weight is not cached: it takes microseconds and would evict qualities and budgets,
+        # which take milliseconds.
         if target.kind == "price weight":
             return
         self._points[target] = result
@@ -410,7 +410,7 @@ class Predictor:
         )
 
     def close(self) -> None:
-        """Release what the predictor holds."""
+        """Release the resources of the predictor."""
 
 
 def _mean(ends: Sequence[tuple[float, list[list[float]]]], index: int) -> list[float]:
@@ -439,7 +439,7 @@ def _match_precision(router: Any, precision: Any) -> None:
 
 
 def _use_one_thread(estimator: Any) -> None:
-    """Let each call use one thread: there are many requests, and the queue has its own threads."""
+    """Limit each call to one thread, because the queue calls the router from its own threads."""
     if "threads" in estimator.get_params(deep=False):
         estimator.set_params(threads=1)
     inner = getattr(estimator, "encoder_", None)

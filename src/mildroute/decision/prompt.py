@@ -1,4 +1,4 @@
-"""Reading of requests in any format: the text to route, its size and the capabilities it needs."""
+"""Parsing of requests in any format: the text to route, its size and the capabilities it needs."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ _text_address = re.compile(
     "data:(?!image/|audio/|video/|font/|application/(?:pdf|zip|vnd|msword|octet-stream))",
     re.IGNORECASE,
 ).match
-# Members that are not counted as text if they are short.
+# Members that are not counted as text if they have at most this many characters.
 _MAX_NAME = 64
 _UNCOUNTED = frozenset(
     {"role", "type", "id", "call_id", "tool_call_id", "status", "detail", "format", "filename"}
     | {"file_id", "media_type"}
 )
-# Characters of such members, names and numbers that are too few to count; experts read about four
-# extra tokens per message.
+# Maximum characters of such members, names and numbers that are not counted; experts read about
+# four extra tokens per message.
 _MAX_UNCOUNTED = 4096
 # Characters counted for a floating-point number.
 _MAX_NUMBER = 64
 _MAX_VALUES = 200_000
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
-# Everything but the alphabets of Europe and the Near East and their punctuation. For Chinese,
-# Japanese, Korean, the scripts of South Asia, symbols and emoji, common tokenizers need about one
-# token per character instead of one per four characters; for rare scripts, up to three.
+# All characters except the alphabets of Europe and the Near East and their punctuation. For
+# Chinese, Japanese, Korean, the scripts of South Asia, symbols and emoji, common tokenizers need
+# about one token per character instead of one per four characters; for rare scripts, up to three.
 _dense = re.compile("[\u0700-\u1dff\u2070-\uffff\U00010000-\U0010ffff]+")
-# Characters to search in one call, which blocks other threads for about 10 ms.
+# Maximum characters to search in one call, which blocks other threads for about 10 ms.
 _MAX_IN_ONE_CALL = 1 << 16
 
 
@@ -72,7 +72,7 @@ class RoutingInput(NamedTuple):
     Args:
         kind: ``"last"`` is the user's last message, ``"system+last"`` adds the system prompt before
             that message, and ``"conversation"`` is the end of the user's and assistant's messages.
-        max_characters: Maximum characters of the text, if it is more than the user's last message.
+        max_characters: Maximum characters of the text; ignored for ``"last"``.
     """
 
     kind: str = "last"
@@ -93,7 +93,7 @@ class RoutedPrompt:
         uncounted: Characters of names, numbers and the like, which count if there are many.
         needs: ``"vision"`` for images, ``"tools"`` for earlier tool calls.
         opening: Beginning of the conversation, up to and including the user's first message;
-            ``None`` without a message of the user.
+            ``None`` if the user has sent no message.
         has_answer: Whether the conversation contains an answer or a tool call.
         is_tool_result: Whether the last message is the result of a tool.
     """
@@ -286,18 +286,19 @@ def _routed_text(messages: Sequence[Json]) -> str:
     return other
 
 
-def _with_system(messages: Sequence[Json], instructions: str, most: int) -> str:
+def _with_system(messages: Sequence[Json], instructions: str, max_characters: int) -> str:
     """Return the beginning of the system prompt and the user's last message."""
     last = _routed_text(messages)
-    texts = [instructions, *(_content(one) for one in messages if one.get("role") in _SYSTEM)]
+    prompts = [_content(message) for message in messages if message.get("role") in _SYSTEM]
+    texts = [instructions, *prompts]
     system = _BETWEEN.join(text for text in texts if text and text != last)
-    # The user's message matters more and is never cut here.
-    system = system[: max(0, most - len(last) - len(_BETWEEN))]
+    # The user's message matters more and is never truncated here.
+    system = system[: max(0, max_characters - len(last) - len(_BETWEEN))]
     return f"{system}{_BETWEEN}{last}" if system else last
 
 
-def _conversation(messages: Sequence[Json], most: int) -> str:
-    """Return the end of the user's and assistant's messages, or any message without those."""
+def _conversation(messages: Sequence[Json], max_characters: int) -> str:
+    """Return the end of the user's and assistant's messages, or else of any other message."""
     texts: list[str] = []
     size = 0
     for message in reversed(messages):
@@ -305,10 +306,10 @@ def _conversation(messages: Sequence[Json], most: int) -> str:
         if text:
             texts.append(text)
             size += len(text) + len(_BETWEEN)
-        if size > most + len(_BETWEEN):
+        if size > max_characters + len(_BETWEEN):
             break
-    # Built from the end, so that a long history is not copied.
-    return _BETWEEN.join(reversed(texts))[-most:] or _routed_text(messages)
+    # The text is built from the end, so that a long history is not copied.
+    return _BETWEEN.join(reversed(texts))[-max_characters:] or _routed_text(messages)
 
 
 def _content(message: Json) -> str:

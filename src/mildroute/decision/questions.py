@@ -1,4 +1,4 @@
-"""Typed questions about an input, as decision models are asked, and a router's answers to them."""
+"""Typed questions about an input, in the style of decision models, and a router's answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class QuestionError(MildrouteError):
     """A question that the router cannot answer.
 
     Args:
-        message: The rule that was broken, and what to ask instead.
+        message: The rule that was broken, and advice on a valid question.
         path: The names and indices that lead to the question.
     """
 
@@ -38,11 +38,11 @@ class QuestionError(MildrouteError):
 
 
 class ExpertLabels:
-    """The names by which questions mention experts: their own, or labels such as tiers.
+    """The names by which questions refer to experts: their own, or labels such as tiers.
 
     Args:
         experts: Experts of the router.
-        labels: Expert, or experts, of each label.
+        labels: The expert or experts that each label stands for.
 
     Example:
         >>> labels = ExpertLabels(["small", "large"], {"SIMPLE": "small", "COMPLEX": ["large"]})
@@ -66,7 +66,7 @@ class ExpertLabels:
             self._experts[label] = of_label
 
     def experts_of(self, label: str) -> tuple[str, ...]:
-        """Return the experts of a label; none if it is unknown."""
+        """Return the experts of a label; empty if the label is unknown."""
         return self._experts.get(label, ())
 
     def require(self, labels: Iterable[str], path: tuple[str | int, ...]) -> None:
@@ -83,7 +83,9 @@ class ExpertLabels:
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A question for the label whose expert should answer the input; a decision that is logged.
+    """A question for the label whose expert should answer the input.
+
+    The answer is a decision, which is logged.
 
     Args:
         labels: Experts of each label.
@@ -93,7 +95,7 @@ class ChoiceQuestion:
 
     @property
     def experts(self) -> dict[str, str]:
-        """The label of each expert; the first one if there are several."""
+        """The label of each expert; the first label if an expert has several."""
         labels: dict[str, str] = {}
         for label, experts in self.labels.items():
             for expert in experts:
@@ -106,7 +108,7 @@ class SuccessQuestion:
     """A question for the expected score of an expert.
 
     Args:
-        experts: The expert, or those of a label, of which the best counts.
+        experts: The expert, or the experts of a label, the best of which counts.
     """
 
     experts: tuple[str, ...]
@@ -131,7 +133,7 @@ class ChoiceAnswer:
 
     @property
     def confidence(self) -> float:
-        """How far the highest probability lies above an even split, from 0 to 1."""
+        """The distance of the highest probability from an even split, scaled to 0 to 1."""
         count = len(self.probabilities)
         if count == 1:
             return 1.0
@@ -140,7 +142,7 @@ class ChoiceAnswer:
 
 @dataclass(frozen=True)
 class LevelScore:
-    """An expected level, of levels that are numbered from 0.
+    """An expected level, with levels numbered from 0.
 
     Args:
         score: The expected level.
@@ -152,10 +154,10 @@ class LevelScore:
 
     @classmethod
     def of_share(cls, share: float, levels: int) -> LevelScore:
-        """Place an expected score between 0 and 1 on levels.
+        """Return the expected level for an expected score between 0 and 1.
 
-        The router expects a mean and no distribution: the two levels around it share the
-        probability.
+        The router predicts a mean and not a distribution, so the two levels around the mean share
+        the probability.
         """
         score = min(max(share, 0.0), 1.0) * (levels - 1)
         low = min(int(score), max(levels - 2, 0))
@@ -183,13 +185,13 @@ Answer = ChoiceAnswer | float
 
 
 class Router(Protocol):
-    """Decides and predicts for the input of one request."""
+    """A router that decides and predicts for the input of one request."""
 
     async def decide(self, experts: Collection[str]) -> Decision:
         """Decide between some experts and log the decision."""
 
     async def predict(self) -> Prediction | None:
-        """Return the router's view of the input; ``None`` if there is no router, or no time."""
+        """Return the router's view of the input; ``None`` without a router or after a timeout."""
 
 
 async def answer_questions(
@@ -197,7 +199,7 @@ async def answer_questions(
 ) -> dict[str, Answer]:
     """Answer all questions about one input.
 
-    Decisions come last: none is logged for a request that fails.
+    Decisions come last, so that none is logged for a request that fails.
 
     Returns:
         The choice, or the expected score, of each question.
@@ -221,12 +223,12 @@ async def answer_questions(
 def choice_of(question: ChoiceQuestion, decision: Decision) -> ChoiceAnswer:
     """Return the answer that leads to the decision, whether a client reads the label or the odds.
 
-    The probabilities are those of the router. If the decision has another reason than these, such
-    as a conversation that stays with its expert or an expert that is drawn to learn from, its label
-    gets all of the probability: clients that take the likeliest label carry out the decision, too.
+    The probabilities are those of the router. If the decision has another reason, such as a
+    conversation that stays with its expert or exploration, its label gets all of the probability,
+    so that clients that take the likeliest label carry out the decision as well.
     """
     if decision.expert is None:
-        raise QuestionError("no expert can serve this request now; ask again later.")
+        raise QuestionError("no expert can serve this request now; retry later.")
     labels = question.experts
     label = labels[decision.expert]
     odds = dict.fromkeys(question.labels, 0.0)
@@ -248,7 +250,7 @@ def success_of(question: SuccessQuestion, prediction: Prediction | None) -> floa
             "this model has no expected scores now; ask for a choice between experts instead."
         )
     scores = dict(zip(prediction.experts, prediction.scores, strict=True))
-    known = [scores[name] for name in question.experts if name in scores]
-    if not known:
+    expected = [scores[name] for name in question.experts if name in scores]
+    if not expected:
         raise QuestionError("the router does not know this expert's scores.")
-    return min(max(*known, 0.0), 1.0)
+    return min(max(*expected, 0.0), 1.0)

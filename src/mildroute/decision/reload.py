@@ -18,20 +18,22 @@ from mildroute.routers.frontier.target import Target
 __all__ = ["PredictorManager"]
 
 _LOG = logging.getLogger(__name__)
-# Seconds for which requests in flight can continue with the router that was replaced.
+# Seconds for which requests in flight can still use the router that was replaced.
 _GRACE = 30.0
 # Seconds between two attempts to load the first router.
 _FIRST_INTERVAL = 2.0
 
 
 class PredictorManager:
-    """Holds the router in use and replaces it; a request keeps its own to its end.
+    """A holder of the router in use, which replaces it when the artifact changes.
+
+    A request finishes with the router that it started with.
 
     Args:
         location: Folder or URL of the artifact; ``None`` means no router.
-        config: How texts are encoded.
+        config: Settings of the encoder.
         experts: Names of the experts that can be called; an artifact that knows none of them is
-            refused. ``None`` allows any.
+            refused. ``None`` means any expert.
         on_change: Called with the new predictor after each change, or ``None``.
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of
             them is refused.
@@ -64,7 +66,7 @@ class PredictorManager:
 
     @property
     def waiting(self) -> int:
-        """Number of inputs that wait for their vectors."""
+        """The number of inputs that are waiting for their vectors."""
         return 0 if self.predictor is None else self.predictor.queue.waiting
 
     def load(self) -> AsyncPredictor | None:
@@ -79,7 +81,7 @@ class PredictorManager:
         return self.predictor
 
     async def reload(self, location: str | Path | None = None) -> str:
-        """Load the artifact again, or another one; a bad one is refused and the old one stays.
+        """Load the artifact again, or another one; if it is invalid, the old router stays in use.
 
         Args:
             location: Folder or URL of another artifact; ``None`` means the same location.
@@ -88,7 +90,7 @@ class PredictorManager:
             The digest of the router; empty while there is none.
 
         Raises:
-            ArtifactError: The artifact is bad.
+            ArtifactError: The artifact is invalid.
         """
         async with self._lock:
             requested = self.location if location is None else _normalize(location)
@@ -112,7 +114,7 @@ class PredictorManager:
             return predictor.digest
 
     async def try_reload(self) -> bool:
-        """Reload the artifact; return false if it is bad, which is logged."""
+        """Reload the artifact; return ``False`` if it is invalid, which is logged."""
         try:
             await self.reload()
         except MildrouteError:
@@ -122,12 +124,12 @@ class PredictorManager:
     async def watch(self, seconds: float | None = None) -> None:
         """Reload whenever the artifact changes.
 
-        A bad folder is reported once and then ignored until it changes. A bad artifact at a URL is
-        tried again at each look, because the network may have been at fault or an upload may not
-        have been complete.
+        An invalid folder is reported once and then ignored until it changes. An invalid artifact at
+        a URL is tried again at each check, because the network may have been at fault or an upload
+        may not have been complete.
 
         Args:
-            seconds: Time between two looks; ``None`` only waits for the first router.
+            seconds: Seconds between two checks; with ``None``, only wait for the first router.
         """
         loop = asyncio.get_running_loop()
         while self.location is not None and (seconds is not None or self.predictor is None):
@@ -147,10 +149,10 @@ class PredictorManager:
 
         Args:
             names: Names of the new experts.
-            install: Puts the new experts in place.
+            install: Function that puts the new experts in place.
 
         Raises:
-            ArgumentError: The router knows none of them.
+            ArgumentError: The router knows none of the experts.
         """
         async with self._lock:
             predictor = self.predictor
@@ -158,7 +160,7 @@ class PredictorManager:
                 if not names & set(predictor.experts):
                     raise ArgumentError(
                         "experts.yaml must name an expert of the router in use, got"
-                        f" {', '.join(sorted(names)):.200} for one between"
+                        f" {', '.join(sorted(names)):.200} for a router between"
                         f" {', '.join(predictor.experts):.200}; add new experts first, then the"
                         " router, and remove the old ones last."
                     )
@@ -167,7 +169,7 @@ class PredictorManager:
             install()
 
     def close(self) -> None:
-        """Let all threads end."""
+        """Shut down all threads."""
         for predictor in self._replaced:
             predictor.close()
         if self.predictor is not None:
@@ -175,7 +177,7 @@ class PredictorManager:
         self._replaced.clear()
 
     def _replace(self, predictor: AsyncPredictor) -> AsyncPredictor | None:
-        """Put a predictor in place, and return the one before it."""
+        """Put a predictor in place and return the previous one."""
         previous = self.predictor
         self.predictor = predictor
         if self._is_started:
@@ -186,7 +188,7 @@ class PredictorManager:
 
     def _load(self, location: Path | str) -> AsyncPredictor:
         if isinstance(location, Path):
-            # A bad folder is seen, too: it is reported once.
+            # The state is recorded before loading, so that an invalid folder is reported only once.
             self._seen = _state_of(location)
             return self._load_folder(location)
         folder = fetch_router(location)
@@ -200,8 +202,8 @@ class PredictorManager:
             predictor.close()
             names = ", ".join(predictor.experts)
             raise ArtifactError(
-                f"a router must choose between experts of experts.yaml, got one for {names}; take"
-                " the names of the table."
+                f"a router must choose between experts of experts.yaml, got one for {names}; use"
+                " the names in the table."
             )
         for name, target in self._targets.items():
             _pin_target(predictor, name, target)
@@ -239,7 +241,7 @@ def _pin_target(predictor: AsyncPredictor, name: str, target: Target) -> None:
 
 
 def _normalize(location: str | Path) -> Path | str:
-    """Return a folder as a path, and a URL as it is."""
+    """Return a folder as a path and a URL unchanged."""
     return str(location) if is_url(location) else Path(location)
 
 

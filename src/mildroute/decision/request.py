@@ -1,4 +1,4 @@
-"""The request to decide and the experts that can serve it, in the words of the decision layer."""
+"""The inputs of a decision: a request, and the state of each expert that can serve it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mildroute.routers.frontier.target import Target
 
 __all__ = ["AnswersRead", "DecisionRequest", "ExpertStatus"]
 
-# Which part of an expert's answer a cascade can read before the client gets it.
+# The part of an expert's answer that a cascade can read before the client gets it.
 AnswersRead = Literal["none", "beginning", "complete"]
 
 
@@ -21,19 +21,19 @@ class DecisionRequest:
         text: The input of the router.
         target: The quality, budget or price weight to decide at; ``None`` means the router's own
             operating point.
-        request_id: Seeds the coin between two vertices of the operating point; if empty, the text
-            does.
-        decision_id: Id of the decision; if empty, the decider makes one.
+        request_id: Seed of the coin between two vertices of the operating point; if empty, the text
+            is the seed.
+        decision_id: Id of the decision; if empty, the decider creates one.
         conversation: A digest that stays the same while a conversation continues; ``None`` if the
             request belongs to no conversation.
         is_first_turn: Whether the conversation has no answer yet.
         is_tool_result: Whether the request ends with the result of a tool.
         owner: The only expert that can serve the request, because it holds the response that the
-            request continues from; ``None`` if every expert can.
-        path: The API that is called, such as ``"chat/completions"``; empty if any expert will do.
-        needs: What an expert must support: ``"tools"``, ``"vision"``, ``"json"``.
+            request continues; ``None`` if every expert can.
+        path: The API that is called, such as ``"chat/completions"``; empty if it does not matter.
+        needs: Capabilities that an expert must have: ``"tools"``, ``"vision"``, ``"json"``.
         tokens: Maximum tokens of the input and the answer together.
-        answers: Which part of the answers a cascade can read. With ``"none"``, a cascade decides by
+        answers: Part of the answers that a cascade can read. With ``"none"``, a cascade decides by
             the input alone.
         without_logprobs: Experts that return no log-probabilities of their answers.
 
@@ -67,11 +67,11 @@ class ExpertStatus:
     """The state of one expert at the moment of a decision.
 
     Args:
-        is_available: Whether its circuit lets calls through.
-        has_capacity: Whether it can take a call soon and is not rate limited.
+        is_available: Whether the expert's circuit allows calls.
+        has_capacity: Whether the expert can take a call soon and is not rate limited.
         context: Maximum tokens of a request and its answer together; ``None`` if unknown.
-        capabilities: What it supports; ``None`` means everything.
-        unserved_paths: APIs that it lacks.
+        capabilities: Capabilities of the expert; ``None`` means all of them.
+        unserved_paths: APIs that the expert lacks.
 
     Example:
         >>> ExpertStatus(context=8192, capabilities=frozenset({"tools"})).is_available

@@ -1,4 +1,4 @@
-"""The decision service behind every door that calls no expert: it decides, logs and reloads."""
+"""A service that decides, logs and reloads, for integrations that call no experts themselves."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ServiceConfig:
         target: Target of requests that have none of their own; ``None`` means the router's own
             operating point.
         routing: Default expert, conversations and exploration.
-        encoder: How texts are encoded.
-        log: The decision log; without a folder nothing is logged.
-        reload_interval: Seconds between two looks for a new artifact; ``None`` never reloads.
+        encoder: Settings of the encoder.
+        log: Settings of the decision log; without a folder, nothing is logged.
+        reload_interval: Seconds between two checks for a new artifact; ``None`` disables reloading.
 
     Example:
         >>> ServiceConfig(target=Target("quality", 0.95)).reload_interval
@@ -66,7 +66,7 @@ class Caller:
     """The origin of a request, for the log.
 
     Args:
-        path: The door, such as ``"systemone"`` or ``"litellm"``.
+        path: The entry point, such as ``"systemone"`` or ``"litellm"``.
         model: The model that the client asked for.
         key: Name of the client's key.
         trace_id: Id of the request's trace.
@@ -83,17 +83,19 @@ class Caller:
 
 
 class DecisionService:
-    """Decides, writes each decision to the log, and follows new versions of the artifact.
+    """A service that decides, logs each decision, and loads new versions of the artifact.
 
     Methods may be called from several threads, except that :meth:`adecide` belongs to one event
     loop. The records are those of the gateway's log, so ``mildroute costs from-log`` and
     ``mildroute learn`` read them.
 
     Args:
-        manager: Holds the router, loaded by its :meth:`~PredictorManager.load`.
+        manager: Holder of the router, whose :meth:`~PredictorManager.load` has been called.
         config: The settings.
         experts: Names, prices, contexts and capabilities of the experts; without them, every expert
-            of the router can be called and outcomes need their own dollars.
+            of the router can be called and outcomes must contain their dollars.
+        now: Function that returns seconds since 1970.
+        random: Function that returns a uniform number in [0, 1), which decides what is explored.
 
     Example:
         >>> import tempfile
@@ -162,11 +164,12 @@ class DecisionService:
                 default expert, or for the first one of ``experts``.
             config: The settings.
             experts: The experts that can be called; ``None`` means all that the router knows.
-            now: Returns seconds since 1970.
-            random: Returns a uniform number in [0, 1); it decides what is explored.
+            now: Function that returns seconds since 1970.
+            random: Function that returns a uniform number in [0, 1), which decides what is
+                explored.
 
         Raises:
-            ArtifactError: The artifact is bad, or cannot reach the target.
+            ArtifactError: The artifact is invalid or cannot reach the target.
         """
         config = config or ServiceConfig()
         names = None if experts is None else frozenset(spec.name for spec in experts.experts)
@@ -188,7 +191,7 @@ class DecisionService:
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """The experts between which the service decides."""
+        """The experts that the service chooses from."""
         if self._statuses is not None:
             return tuple(self._statuses)
         predictor = self.manager.predictor
@@ -196,7 +199,7 @@ class DecisionService:
 
     @property
     def statuses(self) -> Mapping[str, ExpertStatus]:
-        """State of each expert that may be called, by name."""
+        """The state of each expert that may be called, by name."""
         if self._statuses is not None:
             return self._statuses
         return {name: ExpertStatus() for name in self.experts}
@@ -222,7 +225,7 @@ class DecisionService:
             caller: The origin of the request.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
+            ArgumentError: The target cannot be reached, or the router has no prices.
         """
         arrived, started = self._now(), perf_counter()
         request = self._with_target(request)
@@ -255,8 +258,8 @@ class DecisionService:
         default expert.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
-            TooManyTargetsError: Too many new targets came at the same time.
+            ArgumentError: The target cannot be reached, or the router has no prices.
+            TooManyTargetsError: Too many new targets arrived at the same time.
         """
         arrived, started = self._now(), perf_counter()
         request = self._with_target(request)
@@ -271,26 +274,27 @@ class DecisionService:
         """Return the router's view of an input, without deciding or logging anything.
 
         Returns:
-            The view; ``None`` if there is no router, or no vector in time.
+            The view; ``None`` if there is no router, or if the vector is not ready in time.
 
         Raises:
-            ArgumentError: The target cannot be reached, or the router knows no prices.
+            ArgumentError: The target cannot be reached, or the router has no prices.
         """
         return await self._async_decider.predict(self._with_target(request))
 
     def report_outcome(
         self, decision_id: str, outcome: Outcome, *, conversation: str | None = None
     ) -> bool:
-        """Log the outcome of a call that carried out a decision, with its bill.
+        """Log the outcome of a call that carried out a decision, with its cost.
 
         Args:
             decision_id: Id of the decision, which another replica may have made.
-            outcome: The call; without dollars, they follow from its tokens and the expert's price.
+            outcome: The outcome; if it has no dollars, they are computed from its tokens and the
+                expert's price.
             conversation: The conversation of the request, which stays with an expert that answered
                 in place of the one chosen.
 
         Returns:
-            Whether it was written; false if there is no log, or if the disk is full.
+            Whether the outcome was written; ``False`` if there is no log, or if the disk is full.
         """
         if outcome.cost_usd is None:
             outcome = replace(outcome, cost_usd=self.cost(outcome.expert, outcome))
@@ -310,19 +314,19 @@ class DecisionService:
 
         Args:
             decision_id: Id of the decision, which another replica may have made.
-            score: From 0, useless, to 1, perfect.
+            score: Score from 0 (useless) to 1 (perfect).
             detail: A comment of at most 2,000 characters, or ``None``.
             key: Name of the client's key.
 
         Returns:
-            Whether a service with this log has made the id.
+            Whether a service with this log created the id.
 
         Raises:
-            ArgumentError: There is no log, or the id, the score or the detail cannot be used.
+            ArgumentError: There is no log, or the id, the score or the detail is invalid.
             OSError: The disk is full or missing.
         """
         if self._feedback is None:
-            raise ArgumentError("scores need a decision log, got none; give the log a folder.")
+            raise ArgumentError("scores need a decision log, got none; set the log's folder.")
         with self._lock:
             if not self._feedback.write(decision_id, score, key, detail):
                 raise OSError("the score could not be stored; send it again later.")
@@ -338,7 +342,7 @@ class DecisionService:
         return by_token + (per_answer or 0.0 if outcome.is_answer else 0.0)
 
     def close(self) -> None:
-        """Stop following the artifact and close the logs."""
+        """Stop watching the artifact and close the logs."""
         if self._watcher is not None:
             self._watcher.stop()
         for log in (self._decisions, self._outcomes, self._feedback):
@@ -437,7 +441,7 @@ class _Watcher:
     def stop(self) -> None:
         """End the thread."""
         self._started.wait()
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        with contextlib.suppress(RuntimeError):  # The loop has already ended.
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 

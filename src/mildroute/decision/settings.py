@@ -33,7 +33,7 @@ _SHARE = {"ge": 0, "le": 1}
 
 
 class TargetRule:
-    """A rule for pydantic: the value must be a target that makes sense."""
+    """A pydantic validator of targets."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Return a schema that checks the target before its parts."""

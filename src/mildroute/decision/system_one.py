@@ -1,10 +1,10 @@
 """The wire format of decision models, System One: ``POST /v1/systemone``.
 
-The members and limits are those of TypeSafe's API and of the servers and clients that copy it.
-A ``choice`` between experts is a decision of the router. A ``noul`` question is one, too, if its
-criteria name an expert for true and one for false; otherwise it asks whether an expert answers
-well, and a ``score`` question how well. These name the expert by their instructions or their own
-name.
+The members and limits are those of TypeSafe's API and of the servers and clients that copy it. A
+``choice`` between experts is a decision of the router. A ``noul`` question is also a decision if
+its criteria name an expert for true and one for false. Any other ``noul`` question asks whether an
+expert answers well, and a ``score`` question asks how well. Both name the expert in their
+instructions or by their own name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Noul(BaseModel):
     criteria: NoulCriteria | None = None
 
     def resolve(self, name: str, labels: ExpertLabels) -> Question:
-        """Return what is asked of the router."""
+        """Return the question for the router."""
         criteria = self.criteria
         if (
             criteria is not None
@@ -83,7 +83,7 @@ class Noul(BaseModel):
         return _success_of(name, self.instructions, labels)
 
     def render(self, answer: Answer) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         if isinstance(answer, float):
             return {"type": "noul", "noul": answer}
         return {"type": "noul", "noul": answer.probabilities[_TRUE], **_details(answer)}
@@ -97,12 +97,12 @@ class Choice(BaseModel):
     criteria: dict[str, Content | None] = Field(min_length=1, max_length=MAX_CHOICES)
 
     def resolve(self, _: str, labels: ExpertLabels) -> Question:
-        """Return what is asked of the router."""
+        """Return the question for the router."""
         labels.require(self.criteria, ("choice", "criteria"))
         return ChoiceQuestion({label: labels.experts_of(label) for label in self.criteria})
 
     def render(self, answer: Answer) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         if isinstance(answer, float):
             raise TypeError("a choice is answered by a decision")
         return {
@@ -115,18 +115,18 @@ class Choice(BaseModel):
 
 
 class Score(BaseModel):
-    """A question for a level, of levels that are ordered from the lowest."""
+    """A question for one of several levels, ordered from the lowest."""
 
     type: Literal["score"]
     instructions: Content | None = None
     criteria: list[Content] = Field(min_length=1, max_length=MAX_LEVELS)
 
     def resolve(self, name: str, labels: ExpertLabels) -> Question:
-        """Return what is asked of the router."""
+        """Return the question for the router."""
         return _success_of(name, self.instructions, labels)
 
     def render(self, answer: Answer) -> dict[str, Any]:
-        """Return the answer's members."""
+        """Return the members of the answer."""
         if not isinstance(answer, float):
             raise TypeError("a score is answered by an expected score")
         level = LevelScore.of_share(answer, len(self.criteria))
@@ -175,7 +175,7 @@ class SystemOneRequest(BaseModel):
         return cls.model_validate(document)
 
     def resolve(self, labels: ExpertLabels) -> dict[str, Question]:
-        """Return what each question asks of the router.
+        """Return the question for the router that each question stands for.
 
         Raises:
             QuestionError: The router cannot answer a question.
@@ -217,7 +217,7 @@ def read_document(body: bytes | bytearray) -> Any:
     """Decode the JSON of a body.
 
     Raises:
-        ArgumentError: It is no JSON, or nested too deeply.
+        ArgumentError: The body is not JSON, or is nested too deeply.
     """
     try:
         return from_json(bytes(body), allow_inf_nan=False)
@@ -226,10 +226,10 @@ def read_document(body: bytes | bytearray) -> Any:
 
 
 def check_sizes(document: Any) -> None:
-    """Refuse too many questions or options before each of them is checked, which takes seconds.
+    """Refuse too many questions or options before checking each of them, which takes seconds.
 
     Raises:
-        QuestionError: There are too many.
+        QuestionError: There are too many questions or options.
     """
     questions = document.get("questions") if isinstance(document, dict) else None
     if not isinstance(questions, (dict, list)):
@@ -251,13 +251,13 @@ def check_sizes(document: Any) -> None:
 def body_of_errors(error: ValidationError | QuestionError) -> bytes:
     """Return the body of a response with status 422."""
     if isinstance(error, QuestionError):
-        found = [{"loc": ["body", *error.path], "msg": str(error), "type": "value_error"}]
+        errors = [{"loc": ["body", *error.path], "msg": str(error), "type": "value_error"}]
     else:
-        found = [
+        errors = [
             {"loc": ["body", *each["loc"]], "msg": each["msg"], "type": each["type"]}
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ][:_MAX_ERRORS]
-    return to_json({"detail": found})
+    return to_json({"detail": errors})
 
 
 def body_of_message(message: str) -> bytes:
@@ -271,8 +271,8 @@ def _success_of(name: str, instructions: Content | None, labels: ExpertLabels) -
         if experts:
             return SuccessQuestion(experts)
     raise QuestionError(
-        "this model knows how well experts answer and nothing else; name an expert as the question"
-        " or as its instructions, or ask for a choice between experts."
+        "this model only predicts how well experts answer; name an expert in the question's name or"
+        " instructions, or ask for a choice between experts."
     )
 
 
@@ -283,7 +283,7 @@ def _are_messages(values: list[Any]) -> bool:
 
 
 def _details(answer: ChoiceAnswer) -> dict[str, Any]:
-    """Return a member for feedback on the decision, which clients of the format ignore."""
+    """Return an additional member with the decision, which other clients of the format ignore."""
     decision = answer.decision
     return {
         "x_mildroute": {

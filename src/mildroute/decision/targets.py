@@ -1,4 +1,4 @@
-"""Targets that a client, a preset or a route may ask of the operating frontier."""
+"""Targets on the operating frontier, as set by clients, presets and routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mildroute.routers.frontier.target import HIGHEST_QUALITY, Target, TargetKin
 
 __all__ = ["TARGETS", "describe_target", "parse_target", "target_from_setting"]
 
-# The key of a setting or of a request, with the kind of target that it sets.
+# The kind of target that each key of a setting or a request sets.
 TARGETS: Mapping[str, TargetKind] = {
     "price_weight": "price weight",
     "quality": "quality",
@@ -20,24 +20,23 @@ TARGETS: Mapping[str, TargetKind] = {
 
 
 def parse_target(name: str, value: Any) -> Target:
-    """Return the target that a key and its value ask for.
+    """Return the target that a key and its value describe.
 
     Args:
         name: ``"price_weight"``, ``"quality"`` or ``"budget"``.
-        value: A number, or its text.
+        value: A number, or a number as text.
 
     Raises:
-        ArgumentError: The value is not a target. Whether a target can be reached depends on the
-            router.
+        ArgumentError: The value is not a target. The router checks whether it can reach the target.
     """
     number = _to_number(value)
     if not (math.isfinite(number) and number >= 0):
-        # A list or an object in a client's body may contain what no log and no error may repeat.
+        # A list or an object in a client's body may contain data that must not appear in errors.
         is_shown = isinstance(value, (str, int, float))
         got = f"{value!r:.60}" if is_shown else f"a {type(value).__name__}"
         raise ArgumentError(
             f"{name} must be a finite number that is not negative, got {got}; leave it out for the"
-            " usual one."
+            " default."
         )
     if name == "quality" and number > HIGHEST_QUALITY:
         raise ArgumentError(
