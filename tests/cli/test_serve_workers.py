@@ -163,7 +163,7 @@ KEYS = f"a: {{hash: 'sha256:{'0' * 64}', %s}}\n"
 @pytest.mark.parametrize(
     ("settings", "options", "reason"),
     [
-        ("keys: keys.yaml\n", (), "has keys with limits, which each worker would allow"),
+        ("keys: keys.yaml\n", (), "has keys with limits, which each worker would apply"),
         ("", ("--admin-port", "9"), "--workers cannot share an admin port, got 9"),
         (
             "routing:\n  exploration: {rate: 0.1, max_dollars_per_day: 1}\n",

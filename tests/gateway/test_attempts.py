@@ -268,7 +268,7 @@ class TestAnswers:
         assert got.startswith(sent)
         assert (got == sent) is is_told_by_expert
         if not is_told_by_expert:
-            assert b"small closed the stream in the middle of its answer; ask again." in got
+            assert b"small closed the stream in the middle of its answer; retry." in got
         assert (answer.status_code, record.status, record.served_by) == (200, 502, "small")
 
     @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
     last = json.loads(answer.content[len(event("a") + start) :])
     message = last["message"] if path == "responses" else last["error"]["message"]
     assert message.startswith("small ")
-    assert message.endswith(" in the middle of its answer; ask again.")
+    assert message.endswith(" in the middle of its answer; retry.")
     assert b"[DONE]" not in answer.content
     assert second.calls == []
     # aiohttp notices garbage when nothing follows it.

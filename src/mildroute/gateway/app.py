@@ -61,7 +61,7 @@ except ImportError:
     ) from None
 
 
-# Paths that the page calls.
+# Paths that the web page calls.
 _PLAYGROUND = ("/v1/route", "/v1/chat/completions")
 _POLL_INTERVAL = 0.02
 # The handlers of each path, by HTTP method.
@@ -76,14 +76,15 @@ class GatewayServices:
         config: The gateway's configuration.
         experts: Experts that the gateway can call.
         manager: Holds the router.
-        key_store: Clients that may call; defaults to any client.
+        key_store: Clients that may send requests; defaults to any client.
         limits: Rate limits and budgets of clients.
-        log: The decision log; ``None`` logs no decisions.
-        feedback: The log of scores; ``None`` rejects feedback.
+        log: The decision log; if ``None``, no decisions are logged.
+        feedback: The log of scores; if ``None``, feedback is rejected.
         metrics: Metrics of this gateway.
-        tracing: Starts traces; by default only if the process has set a provider.
+        tracing: Starts traces; by default only if a provider is set for the process.
         shadow: Holds a second router whose choices are only logged; ``None`` means no shadow.
-        sampler: Sends a share of requests to the other experts as well; ``None`` samples nothing.
+        sampler: Sends a share of requests to the other experts as well; if ``None``, nothing is
+            sampled.
         is_public: Whether a gateway without keys accepts any ``Host`` header.
         is_worker: Whether several processes serve the port. ``/admin`` is then not served, because
             a request would reach only one of the processes.
@@ -131,8 +132,8 @@ class Gateway:
 
     To stop, a server should call :meth:`begin_drain`, keep listening for
     ``failover.shutdown_delay`` seconds so that load balancers notice and send requests elsewhere,
-    give requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. If the server
-    does not, the end of the lifespan drains the gateway, but too late for load balancers to notice.
+    give requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. A server that
+    only ends the lifespan drains the gateway too, but too late for load balancers to notice.
 
     Args:
         services: The services that the gateway uses.

@@ -46,7 +46,7 @@ class Authenticator:
         return client
 
     def admit(self, client: APIClient, request: Request) -> None:
-        """Count a request among those in flight, before its body is read.
+        """Count a request as in flight, before its body is read.
 
         Raises:
             APIError: The client has too many requests in flight, or its limits refuse any request.
@@ -69,7 +69,7 @@ class Authenticator:
             client, dollars, requests=requests, is_bounded=is_bounded
         )
         if isinstance(reservation, LimitExceeded):
-            raise _error_of(reservation)
+            raise _to_api_error(reservation)
         return reservation
 
     def settle(self, reservation: Reservation | None, dollars: float) -> None:
@@ -78,12 +78,12 @@ class Authenticator:
 
 
 def check_model(client: APIClient, model: str) -> None:
-    """Raise an APIError if a client may not name this route or expert."""
+    """Raise an APIError if the client is not allowed to use this route or expert."""
     if not client.may_use(model):
-        known = ", ".join(sorted(client.models or ()))
+        allowed = ", ".join(sorted(client.models or ()))
         raise APIError(
             403,
-            f"this key may use {known:.2000}, got another model; ask the gateway's operator for"
+            f"this key may use {allowed:.2000}, got another model; ask the gateway's operator for"
             " access.",
             code="model_not_allowed",
             param="model",
@@ -92,10 +92,10 @@ def check_model(client: APIClient, model: str) -> None:
 
 def _raise_if_exceeded(exceeded: LimitExceeded | None) -> None:
     if exceeded is not None:
-        raise _error_of(exceeded)
+        raise _to_api_error(exceeded)
 
 
-def _error_of(exceeded: LimitExceeded) -> APIError:
+def _to_api_error(exceeded: LimitExceeded) -> APIError:
     retry_after = exceeded.retry_after if exceeded.status in (429, 503) else None
     return APIError(exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after)
 

@@ -1,4 +1,4 @@
-"""A cascade: call experts, read their answers, and decide whether to call others."""
+"""Cascades, which call experts, read their answers and decide whether to call others."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["CascadeCall"]
 
 
 class CascadeCall:
-    """The calls of one request whose answers decide what follows.
+    """The calls of one request, whose answers decide which experts to call next.
 
     Args:
         failover: Calls experts.
         predictor: The router, which continues after each stage.
         context: The request, whose decision names the first stage.
         request: The request for the experts.
-        deadline: When the response must have arrived, on the clock of the event loop.
+        deadline: Time by which the response must arrive, on the clock of the event loop.
         max_response_bytes: Maximum bytes of an answer.
     """
 
@@ -49,7 +49,7 @@ class CascadeCall:
         self._answered: dict[str, Attempt] = {}
         # Experts with empty answers.
         self._silent: set[str] = set()
-        # Mean log-probabilities of the answers, as far as they are known.
+        # Mean log-probabilities of the answers, or None if an answer has none.
         self._logprobs: dict[str, float | None] = {}
 
     async def run(self) -> Attempt | None:
@@ -100,7 +100,7 @@ class CascadeCall:
         return self._answered.pop(name)
 
     async def _first_answer(self) -> Attempt | None:
-        """Return the best response so far, or else the answer of another expert."""
+        """Return the best response so far; without one, return the answer of another expert."""
         answered = self._answered
         context = self._context
         # One expert's refusal does not count while another expert has an answer.
@@ -116,7 +116,7 @@ class CascadeCall:
         return attempt
 
     async def _ask(self, names: Sequence[str]) -> bool:
-        """Call experts that have not answered yet in parallel; return whether all answer.
+        """Call the experts that have not answered yet in parallel; return whether all answer.
 
         Each answer is charged, even if it is not used.
         """
@@ -125,14 +125,16 @@ class CascadeCall:
         started = perf_counter()
         waited = attempts.waited
         try:
-            found = await asyncio.gather(*(self._answer(name) for name in names))
+            results = await asyncio.gather(*(self._answer(name) for name in names))
         finally:
             # The time of parallel calls counts once.
             attempts.waited = waited + perf_counter() - started
         self._answered |= {
-            name: attempt for name, attempt in zip(names, found, strict=True) if attempt is not None
+            name: attempt
+            for name, attempt in zip(names, results, strict=True)
+            if attempt is not None
         }
-        return all(attempt is not None and attempt.response.status < 300 for attempt in found)
+        return all(attempt is not None and attempt.response.status < 300 for attempt in results)
 
     async def _answer(self, name: str) -> Attempt | None:
         """Call an expert and charge its complete answer; return ``None`` if the call fails."""
@@ -176,7 +178,7 @@ class CascadeCall:
     def _step(self, stage: int, row: Any) -> str | int | None:
         """Return the next stage or the chosen expert; ``None`` if an answer is empty.
 
-        No router has learned from empty answers, which would count as short ones.
+        Routers are not trained on empty answers and would treat them as short ones.
         """
         texts = {name: _text_of(attempt) for name, attempt in self._answered.items()}
         self._silent = {name for name, text in texts.items() if not text.strip()}
@@ -185,7 +187,7 @@ class CascadeCall:
         return self._predictor.step(stage, row, texts, self._logprobs)
 
     def _discard(self, attempt: Attempt) -> None:
-        """Charge what has arrived of a response, unless it was charged already, and close it."""
+        """Close a response, and charge the part that has arrived unless it was already charged."""
         if attempt.response.status < 400 and not attempt.call.is_charged:
             attempt.charge(self._context.parsed)
         attempt.close()

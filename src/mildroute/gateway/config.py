@@ -1,4 +1,4 @@
-"""The configuration of a gateway, and how ``gateway.yaml`` is read."""
+"""The configuration of a gateway, read from ``gateway.yaml``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Variable = Annotated[str, BeforeValidator(validate_variable, json_schema_input_t
 
 
 def _validate_store_url(value: str) -> str:
-    """Return the address of a Redis or Valkey server, which contains no password."""
+    """Return the URL if it is that of a Redis or Valkey server and contains no password."""
     try:
         url = urlsplit(value)
         is_valid = url.scheme in ("redis", "rediss") and bool(url.hostname) and url.port != 0
@@ -132,15 +132,15 @@ class FailoverConfig:
     """Seconds until the first byte of a stream; then the next expert is called."""
 
     attempt_timeout: Positive | None = None
-    """Seconds that an expert has for a non-streaming response; then the next one is called. Without
-    it an expert has the rest of ``timeout``."""
+    """Seconds that an expert has for a non-streaming response; then the next one is called. If
+    unset, an expert has the rest of ``timeout``."""
 
     idle_timeout: Positive = 60.0
     """Seconds without a byte in the middle of a response."""
 
     shutdown_delay: NotNegative = 0.0
-    """Seconds for which a gateway that is stopping still accepts requests, while ``/readyz``
-    returns 503, ``draining``, so that a load balancer has time to remove it."""
+    """Seconds for which a gateway that is stopping still accepts requests. Meanwhile ``/readyz``
+    returns 503 with the reason ``draining``, so that a load balancer has time to remove it."""
 
     drain_timeout: NotNegative = 30.0
     """Seconds that in-flight requests then have to finish."""
@@ -175,7 +175,7 @@ class RequestLimits:
 
     disconnect_timeout: NotNegative = 30.0
     """Seconds for which a response is still read after its client disconnects, so that the client
-    pays for it; 0 ends the call at once and charges what is known, or what was reserved."""
+    pays for it; 0 ends the call at once and charges its known cost, or the reserved amount."""
 
     disconnect_max_bytes: Annotated[int, Field(ge=0)] = 8 << 20
     """Maximum bytes of a stream that are still read after its client disconnects."""
@@ -183,7 +183,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, config=MODEL)
 class SamplingConfig:
-    """Requests that are also sent to the other experts and judged, to learn from.
+    """A share of requests that are also sent to the other experts and judged, as training data.
 
     Sampling runs in the background after the response has been sent. Only the judge sees the
     answers.
@@ -199,15 +199,15 @@ class SamplingConfig:
     set. Gateways with the same folder of the log share it."""
 
     judge: Text | None = None
-    """Name of the judge, as ``mildroute collect --judge`` takes it; one that needs no reference,
-    such as ``graded``."""
+    """Name of a judge that ``mildroute collect --judge`` accepts and that needs no reference, such
+    as ``graded``."""
 
     judge_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the judge; ``expert`` names the expert to call, from ``experts.yaml`` or its
     ``judges``."""
 
     experts: tuple[Text, ...] = ()
-    """Experts to call; by default all that the gateway can call."""
+    """Experts to call; defaults to all that the gateway can call."""
 
     concurrency: Count = 2
     """Requests sampled at the same time."""
@@ -224,8 +224,8 @@ class LoggingConfig:
     """Format of an entry: ``text``, or ``json`` for one JSON object per line."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level of the gateway's own entries; those of its libraries are written from
-    ``warning`` up."""
+    """Lowest level of the gateway's own entries; those of its libraries are written at ``warning``
+    and above."""
 
     access: bool = False
     """Write one entry per request."""
@@ -233,14 +233,14 @@ class LoggingConfig:
 
 @dataclass(frozen=True, config=MODEL)
 class StoreConfig:
-    """A Redis or Valkey server that several gateways share, so that they share limits of keys."""
+    """A Redis or Valkey server through which several gateways share the limits of client keys."""
 
     url: StoreURL | None = None
     """Address, such as ``redis://host:6379/0``, or ``rediss://`` with TLS; ``store: redis://host``
-    sets it alone. Without it each process has its own limits."""
+    sets only the address. Without one, each process has its own limits."""
 
     password_env: Variable | None = None
-    """Environment variable of the password."""
+    """Environment variable that holds the password."""
 
     prefix: Text = "mildroute"
     """Prefix of the names of all entries; gateways with the same prefix share them."""
@@ -283,8 +283,8 @@ class GatewayConfig:
     """A Redis or Valkey server that several gateways share."""
 
     on_store_failure: Literal["closed", "open"] = "closed"
-    """Treatment of requests of keys with limits while the store is unreachable: ``closed`` rejects
-    them with 503, ``open`` admits them."""
+    """Treatment of requests from keys with limits while the store is unreachable: ``closed``
+    rejects them with 503, ``open`` admits them."""
 
     page: bool = True
     """Serve the page in the browser, at ``/``, and its figures, at ``/status``. Without
@@ -296,18 +296,19 @@ class GatewayConfig:
     can reach the gateway may use it."""
 
     admin_key_env: Variable | None = None
-    """Environment variable of the key for ``/admin``; without it ``/admin`` is disabled."""
+    """Environment variable that holds the key for ``/admin``; without one, ``/admin`` is
+    disabled."""
 
     admin_port: Port | None = None
     """Port of ``/metrics``, ``/admin`` and the page, which are then not served on the client port;
-    ``/healthz`` and ``/readyz`` are on both. Without it one port serves everything."""
+    ``/healthz`` and ``/readyz`` are on both. If unset, one port serves everything."""
 
     admin_host: Text = "127.0.0.1"
-    """Address to listen on for that port."""
+    """Address on which ``admin_port`` listens."""
 
     metrics_key_env: Variable | None = None
-    """Environment variable of the key for ``/metrics``, which may be that of ``admin_key_env``.
-    Without it, every client that can reach the gateway may read the metrics."""
+    """Environment variable that holds the key for ``/metrics``, which may be the same as
+    ``admin_key_env``. Without one, every client that can reach the gateway may read the metrics."""
 
     shadow_router: Path | None = None
     """Folder of a second router whose choices are only logged."""
@@ -321,7 +322,7 @@ class GatewayConfig:
 
 
 def read_config(path: str | Path) -> GatewayConfig:
-    """Read ``gateway.yaml``; settings that it does not name keep their defaults.
+    """Read ``gateway.yaml``; omitted settings keep their defaults.
 
     Paths are relative to the file.
     """
@@ -335,7 +336,7 @@ def read_config(path: str | Path) -> GatewayConfig:
 
 
 def _check_names(document: YamlDocument, setting: str, targets: Mapping[str, Any]) -> None:
-    """Refuse names of targets that no header can carry."""
+    """Reject names of targets that cannot be sent in a header."""
     for name in targets:
         if not name or not name.isascii():
             raise document.error(
@@ -346,12 +347,12 @@ def _check_names(document: YamlDocument, setting: str, targets: Mapping[str, Any
 
 
 def _locate_paths(section: T, folder: Path) -> T:
-    """Return a section of a file whose relative paths start at the folder of the file."""
+    """Return a section of a configuration with its relative paths resolved against a folder."""
     changes: dict[str, Any] = {}
-    for each in dataclasses.fields(section):  # type: ignore[arg-type]
-        value = getattr(section, each.name)
+    for setting in dataclasses.fields(section):  # type: ignore[arg-type]
+        value = getattr(section, setting.name)
         if isinstance(value, Path):
-            changes[each.name] = folder / value
+            changes[setting.name] = folder / value
         elif dataclasses.is_dataclass(value):
-            changes[each.name] = _locate_paths(value, folder)
+            changes[setting.name] = _locate_paths(value, folder)
     return dataclasses.replace(section, **changes)  # type: ignore[type-var]

@@ -37,7 +37,7 @@ class RequestContext:
 
     Args:
         decision_id: Unique id of the decision.
-        time: When the request arrived, in seconds since 1970.
+        time: Time at which the request arrived, in seconds since 1970.
         arrived: The same moment on the clock of ``time.perf_counter``.
         client: The client that sent the request.
         parsed: The parsed body.
@@ -45,11 +45,11 @@ class RequestContext:
 
     Attributes:
         routing: The experts to call, and the reason.
-        decided: When the decision was made; 0 before that.
+        decided: Time of the decision; 0 before it is made.
         attempts: Calls and failures.
-        served_by: The expert whose response the client gets; empty before there is one.
-        first_byte: When the response began; 0 before that.
-        status: The status that the client saw; 499 until the client has seen one.
+        served_by: The expert whose response the client gets; empty before one responds.
+        first_byte: Time of the first byte of the response; 0 before it is sent.
+        status: The status that the client saw; 499 until one is sent.
         tokens: Number of tokens of the request and of the response.
         cached_tokens: Number of the request's tokens that came from the expert's prompt cache.
         lost_dollars: Maximum cost of calls that were abandoned because they took too long. This
@@ -113,7 +113,7 @@ class RequestContext:
 
     @property
     def decision(self) -> Decision:
-        """Return the decision: which experts to call."""
+        """Return the decision, which lists the experts to call."""
         return self.routing.decision
 
     @property
@@ -128,7 +128,7 @@ class RequestContext:
 
     @property
     def coin_key(self) -> str:
-        """Return the seed of the coin between two vertices.
+        """Return the seed of the coin flip between two vertices.
 
         Without a request id, the text is the seed, as in the library and on the command line.
         """
@@ -161,7 +161,7 @@ class RequestContext:
         )
 
     def details(self, *, has_price: bool) -> dict[str, Any]:
-        """Return what :data:`DETAILS` adds to a response: the decision, expert and dollars.
+        """Return the details that :data:`DETAILS` requests: decision, expert and dollars.
 
         The dollars of an expert without a price are ``None``.
         """

@@ -1,4 +1,4 @@
-"""Loading of a gateway's services from an artifact, a file of experts and a configuration."""
+"""Loading of a gateway's services from an artifact, experts.yaml and a configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def load_gateway(
     Args:
         router: Folder or URL of the artifact. While it does not exist, requests go to the default
             expert.
-        experts: The file of experts.
+        experts: Path of ``experts.yaml``.
         config: The gateway's configuration.
         traces: Whether to send spans to the collector that OpenTelemetry's environment variables
             name.
@@ -128,7 +128,7 @@ def _shadow(config: GatewayConfig, names: frozenset[str]) -> PredictorManager | 
     if manager.load() is None:
         raise ArtifactError(
             f"shadow_router must be the folder of a router, but {folder} has none; fit a router, or"
-            " leave the setting out."
+            " omit the setting."
         )
     return manager
 

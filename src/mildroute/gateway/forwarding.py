@@ -22,12 +22,12 @@ __all__ = ["Forwarder"]
 
 _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
 _KEEP_ALIVE = b": keep-alive\n\n"
-# Reasons of exclusions that clients would not understand by their names.
+# Descriptions of exclusions whose names clients would not understand.
 _EXCLUSIONS = {"path": "does not serve this API"}
 
 
 class Forwarder:
-    """Sends responses of experts to clients, and charges what has arrived.
+    """A forwarder of experts' responses to clients, which charges the part that has arrived.
 
     Args:
         config: Timeouts and limits.
@@ -124,7 +124,7 @@ class Forwarder:
             attempt.record_failure()
             attempt.call.reason = error.reason
             cause = FAILURE_REASONS.get(error.reason, "failed")
-            message = f"{attempt.expert.name} {cause} in the middle of its answer; ask again."
+            message = f"{attempt.expert.name} {cause} in the middle of its answer; retry."
             failure = APIError(504 if isinstance(error, UpstreamTimeout) else 502, message)
             # An error that the expert itself reported has been forwarded.
             is_reported = isinstance(error, StreamError)
@@ -149,7 +149,7 @@ class Forwarder:
         self, attempt: Attempt, context: RequestContext, request: Request
     ) -> None:
         edits = self._edits(attempt, context, request)
-        # Bytes that are still read to charge a client that has left.
+        # Bytes that are still read to charge a client that has disconnected.
         unread = self._max_unread_bytes
         while events := await attempt.response.read():
             if request.has_left:
@@ -224,18 +224,18 @@ def _details(attempt: Attempt, context: RequestContext) -> dict[str, Any]:
 
 
 def _late_headers(headers: list[Header]) -> bytes:
-    """Return the headers of a stream that has begun without them, as comments."""
+    """Return headers as comments, for a stream that began without them."""
     return b"".join([b": %b: %b\n" % header for header in headers]) + b"\n"
 
 
 def _as_event(body: bytes, path: str) -> bytes:
-    """Return a body that contains no events, such as an error, as an event of a stream."""
+    """Return a body without events, such as an error, as an event of a stream."""
     name = b"event: error\n" if path == "messages" else b""
     return name + b"".join([b"data: %b\n" % line for line in body.splitlines()]) + b"\n"
 
 
 def _no_eligible_expert(context: RequestContext) -> APIError:
-    """Return the error for a request that is too long for all experts, or needs too much."""
+    """Return the error for a request that no expert can take."""
     excluded = context.decision.excluded
     causes = (
         "; ".join(f"{name}: {_EXCLUSIONS.get(cause, cause)}" for name, cause in excluded.items())
@@ -244,11 +244,11 @@ def _no_eligible_expert(context: RequestContext) -> APIError:
     if all(cause == "absent" for cause in excluded.values()):
         return APIError(
             400,
-            f"this gateway can call none of its experts ({causes}); /v1/route tells which of them"
-            " to call.",
+            f"this gateway can call none of its experts ({causes}); use /v1/route to find out which"
+            " one to call.",
             code="no_expert",
         )
-    advice = "shorten it, or ask for less"
+    advice = "shorten it or request less"
     if "path" in excluded.values():
         advice = (
             "/v1/messages is served by experts of kind anthropic, and chats by those of kind openai"

@@ -1,8 +1,8 @@
 """Changes to ``keys.yaml``.
 
-A changed entry becomes one line; all other lines, including comments, stay as they are. The file is
-replaced atomically, so that a gateway never reads half of it, and only if nothing but this entry
-has changed. Only the owner can read a newly created file.
+A changed entry becomes one line; all other lines, including comments, are preserved. The file is
+replaced atomically, so that a gateway never reads half of it, and only if no other entry changes.
+Only the owner can read a newly created file.
 """
 
 from __future__ import annotations
@@ -29,36 +29,37 @@ def add_client(path: str | Path, name: str, **settings: Any) -> str:
     Args:
         path: Path of ``keys.yaml``.
         name: Name of the client.
-        settings: Settings as in the file, such as ``dollars_per_day=5``; ``None`` is left out.
+        settings: Settings as in the file, such as ``dollars_per_day=5``; ``None`` values are
+            omitted.
 
     Returns:
         The key.
     """
     validate_name(name)
     key = new_key()
-    written = {setting: value for setting, value in settings.items() if value is not None}
-    with _replacing(path) as (target, beside):
+    entry = {setting: value for setting, value in settings.items() if value is not None}
+    with _replacing(path) as (target, replacement):
         if name in _read_if_exists(target):
             raise ArgumentError(
                 f"{target.name} already has a client {name!r}; choose another name, or revoke its"
                 " key first."
             )
-        _write_entry(target, beside, name, {"hash": hash_key(key)} | written)
+        _write_entry(target, replacement, name, {"hash": hash_key(key)} | entry)
     return key
 
 
 def revoke_key(path: str | Path, name: str) -> None:
     """Remove a client, so that its key stops working."""
-    with _replacing(path) as (target, beside):
+    with _replacing(path) as (target, replacement):
         clients = _read_if_exists(target)
         if name not in clients:
             hint = nearest(name, clients) if clients else "see 'mildroute keys list'."
             raise ArgumentError(f"{target.name} has no client {name!r:.60}; {hint}")
-        _write_entry(target, beside, name, None)
+        _write_entry(target, replacement, name, None)
 
 
 def describe_clients(path: str | Path) -> list[dict[str, Any]]:
-    """Return the name and the settings of each client of a file, without hashes."""
+    """Return the name and settings of each client of a file, without hashes."""
     rows = []
     for name, client in read_key_file(path).items():
         settings = {
@@ -77,38 +78,38 @@ def _read_if_exists(path: Path) -> dict[str, ClientSettings]:
 
 @contextlib.contextmanager
 def _replacing(path: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a file and an empty one next to it, which also locks out other writers."""
+    """Yield a file and its empty replacement in the same folder, which locks out other writers."""
     path = Path(path).resolve()
-    beside = path.with_name(f".{path.name}.new")
+    replacement = path.with_name(f".{path.name}.new")
     try:
-        os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(replacement, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         raise ArgumentError(
             f"{path.name} is being written by another process; try again, or remove"
-            f" {beside.name!r} if no such process runs."
+            f" {replacement.name!r} if no such process is running."
         ) from None
     except OSError as error:
         raise ArgumentError(
             f"{str(path)!r} cannot be written: {error.strerror}; check the folder."
         ) from None
     try:
-        yield path, beside
+        yield path, replacement
     finally:
-        beside.unlink(missing_ok=True)
+        replacement.unlink(missing_ok=True)
 
 
-def _write_entry(path: Path, beside: Path, name: str, entry: Mapping[str, Any] | None) -> None:
+def _write_entry(path: Path, replacement: Path, name: str, entry: Mapping[str, Any] | None) -> None:
     """Write the entry of a client to a file, or remove the client if it is ``None``."""
     expected = {key: value for key, value in _read_if_exists(path).items() if key != name}
     line = "" if entry is None else f"{json.dumps(name)}: {json.dumps(entry)}\n"
-    with beside.open("w", encoding="utf-8", newline="") as stream:
+    with replacement.open("w", encoding="utf-8", newline="") as stream:
         stream.write(_with_entry(path, name, line))
         stream.flush()
         os.fsync(stream.fileno())
     try:
-        clients = read_key_file(beside)
+        clients = read_key_file(replacement)
     except ArgumentError as error:
-        message = str(error).replace(beside.name, path.name)
+        message = str(error).replace(replacement.name, path.name)
         if "not valid YAML" not in message:
             raise ArgumentError(message) from None
         clients = None
@@ -116,11 +117,11 @@ def _write_entry(path: Path, beside: Path, name: str, entry: Mapping[str, Any] |
         expected[name] = ClientSettings(**entry)
     if clients != expected:
         raise ArgumentError(
-            f"{path.name} cannot be changed, because its clients are not on lines of their own;"
-            " start a new line for each client."
+            f"{path.name} cannot be changed, because its clients are not on separate lines; start a"
+            " new line for each client."
         )
-    _copy_access(path, beside)
-    beside.replace(path)
+    _copy_access(path, replacement)
+    replacement.replace(path)
 
 
 def _with_entry(path: Path, name: str, line: str) -> str:
@@ -143,10 +144,10 @@ def _with_entry(path: Path, name: str, line: str) -> str:
     return "".join([*lines[:start], line, *lines[end:]])
 
 
-def _copy_access(path: Path, beside: Path) -> None:
+def _copy_access(path: Path, replacement: Path) -> None:
     """Copy owner and permissions to the new file, so that the gateway can still read it."""
     if path.exists():
         status = path.stat()
         with contextlib.suppress(PermissionError, AttributeError):
-            os.chown(beside, status.st_uid, status.st_gid)
-        beside.chmod(status.st_mode & 0o777)
+            os.chown(replacement, status.st_uid, status.st_gid)
+        replacement.chmod(status.st_mode & 0o777)

@@ -23,13 +23,13 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def validate_name(name: Any) -> str:
-    """Return the name if a client may have it."""
+    """Return the name if it is valid for a client; raise an ArgumentError otherwise."""
     looks_like_key = isinstance(name, str) and _KEY.match(name)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or looks_like_key:
-        shown = "what looks like a key" if looks_like_key else f"{name!r:.60}"
+        got = "what looks like a key" if looks_like_key else f"{name!r:.60}"
         raise ArgumentError(
             "a client's name must be at most 64 letters, digits, dots, dashes and underscores and"
-            f" begin with a letter or digit, got {shown}."
+            f" begin with a letter or digit, got {got}."
         )
     return name
 
@@ -61,14 +61,14 @@ class ClientSettings:
     """Hash of the client's key, as ``mildroute keys new`` writes it."""
 
     requests_per_minute: Limit | None = None
-    """Maximum requests per minute; each input of ``/v1/route`` is one. Without it there is no
+    """Maximum requests per minute; each input of ``/v1/route`` counts as one. If unset, there is no
     limit."""
 
     dollars_per_day: Limit | None = None
-    """Maximum dollars per UTC day; without it there is no limit."""
+    """Maximum dollars per UTC day; if unset, there is no limit."""
 
     models: Annotated[tuple[Model, ...], Field(min_length=1)] | None = None
-    """Experts and routes that the client may name under ``model``; without it all are allowed."""
+    """Experts and routes that the client may name as ``model``; if unset, all are allowed."""
 
 
 # The settings of each client, by its name.
@@ -76,7 +76,7 @@ KeyFile = dict[Annotated[str, AfterValidator(validate_name)], ClientSettings]
 
 
 def read_key_file(path: str | Path) -> dict[str, ClientSettings]:
-    """Return the settings of each client; every error names file and line, and none shows a key."""
+    """Return the settings of each client; errors name the file and line, and never show a key."""
     document = read_document(path)
     _refuse_keys(document, document.value, ())
     clients = check_document(document, KeyFile)
@@ -86,14 +86,14 @@ def read_key_file(path: str | Path) -> dict[str, ClientSettings]:
         if owner != name:
             raise document.error(
                 (name, "hash"),
-                f"{name!r} has the hash of {owner!r}; each client needs a key of its own: make a"
-                " new one.",
+                f"{name!r} has the hash of {owner!r}; each client needs its own key: create a new"
+                " one.",
             )
     return clients
 
 
 def _refuse_keys(document: YamlDocument, value: Any, path: KeyPath) -> None:
-    """Refuse a key in place of its hash, before any other message could show it."""
+    """Reject a key in place of its hash, before any other message could show it."""
     if isinstance(value, dict):
         for name, inner in value.items():
             _refuse_keys(document, name, (*path, name))

@@ -1,8 +1,8 @@
-"""API keys of clients, found by their hashes.
+"""API keys of clients, looked up by their hashes.
 
-A key is ``mr-`` and 256 random bits. Nobody can search 2**256 keys, so one round of SHA-256
-protects them; a slow function such as bcrypt is for passwords, which people choose from a small
-space, and would cost every request its milliseconds.
+A key is ``mr-`` followed by 256 random bits. Nobody can search 2**256 keys, so one round of SHA-256
+protects them. A slow function such as bcrypt is meant for passwords, which people choose from a
+small space, and would add milliseconds to every request.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from mildroute.gateway.key_file import read_key_file
 
 __all__ = ["ANYONE", "APIClient", "KeyStore", "hash_key", "new_key"]
 
-# Digests are looked up by their first eight bytes and then compared in constant time, with a digest
-# of no key if none matches. A caller who could measure the lookup would learn something about the
-# digest of a key that the caller made up, cannot steer that digest, and could not find a key from
-# a digest.
+# Digests are looked up by their first eight bytes and then compared in constant time, with a dummy
+# digest if none matches. A caller who could measure the lookup would learn only about the digest of
+# a made-up key, which the caller cannot choose and from which no valid key can be derived.
 _PREFIX_BYTES = 8
 _NO_DIGEST = bytes(32)
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] (mr-[A-Za-z0-9_-]{43})")
@@ -34,10 +33,10 @@ class APIClient:
     """The owner of a key; a limit of ``None`` means unlimited.
 
     Args:
-        name: Name in the decision log and the metrics; empty if the gateway asks for no keys.
-        requests_per_minute: Maximum requests per minute; each input of ``/v1/route`` is one.
+        name: Name in the decision log and the metrics; empty if the gateway requires no keys.
+        requests_per_minute: Maximum requests per minute; each input of ``/v1/route`` counts as one.
         dollars_per_day: Maximum dollars per UTC day.
-        models: Experts and routes that the client may name under ``model``; ``None`` allows all.
+        models: Experts and routes that the client may name as ``model``; ``None`` allows all.
     """
 
     name: str
@@ -51,21 +50,21 @@ class APIClient:
         return self.requests_per_minute is not None or self.dollars_per_day is not None
 
     def may_use(self, model: str) -> bool:
-        """Return whether the client may name this route or expert."""
+        """Return whether the client is allowed to use this route or expert."""
         return self.models is None or model in self.models
 
 
-# The caller of a gateway without keys.
+# The client of a gateway without keys.
 ANYONE = APIClient("")
 
 
 class KeyStore:
-    """All clients of a gateway, by the hashes of their keys; it never holds a key.
+    """All clients of a gateway by the hashes of their keys, without the keys themselves.
 
     Args:
-        clients: Each client with the hash of its key, as :func:`hash_key` writes it. ``None`` means
-            that the gateway asks for no keys and every caller is :data:`ANYONE`; an empty list
-            admits nobody.
+        clients: The hash of each client's key, as returned by :func:`hash_key`, and the client.
+            ``None`` means that the gateway requires no keys and every caller is :data:`ANYONE`; an
+            empty list admits nobody.
     """
 
     def __init__(self, clients: Iterable[tuple[str, APIClient]] | None = None) -> None:
@@ -76,8 +75,8 @@ class KeyStore:
             if digest[:_PREFIX_BYTES] in self._by_prefix:
                 other = self._by_prefix[digest[:_PREFIX_BYTES]][1].name
                 raise ArgumentError(
-                    f"each client needs a key of its own, got the same hash for {other!r} and"
-                    f" {client.name!r}; make one more."
+                    f"each client needs its own key, got the same hash for {other!r} and"
+                    f" {client.name!r}; create another key."
                 )
             self._by_prefix[digest[:_PREFIX_BYTES]] = digest, client
         self.clients: tuple[APIClient, ...] = tuple(
@@ -86,7 +85,7 @@ class KeyStore:
 
     @classmethod
     def read(cls, path: str | Path) -> KeyStore:
-        """Read ``keys.yaml``; every error names file and line, and none shows a key."""
+        """Read ``keys.yaml``; errors name the file and line, and never show a key."""
         return cls(
             (
                 client.hash,
@@ -115,13 +114,13 @@ class KeyStore:
         return any(client.has_limits for client in self.clients)
 
     def replace(self, other: KeyStore) -> None:
-        """Replace all clients by those of another store."""
+        """Replace all clients with those of another store."""
         self.is_open = other.is_open
         self.clients = other.clients
         self._by_prefix = other._by_prefix
 
     def find(self, authorization: str | None) -> APIClient | None:
-        """Return the client whose key a header ``Authorization: Bearer mr-...`` contains, if any.
+        """Return the client of a header ``Authorization: Bearer mr-...``, or ``None``.
 
         Args:
             authorization: The header's value, or ``None`` if there is no such header.
@@ -136,7 +135,7 @@ class KeyStore:
         return client if hmac.compare_digest(stored, digest) else None
 
     def __repr__(self) -> str:
-        """Show names alone."""
+        """Return a representation that shows only names."""
         return (
             "KeyStore(anyone)"
             if self.is_open
@@ -145,23 +144,23 @@ class KeyStore:
 
 
 def check_shared_limits(key_store: KeyStore, store_url: str | None) -> None:
-    """Refuse keys with limits that several processes would each allow.
+    """Reject keys with limits if several processes would each apply them in full.
 
     Raises:
         ArgumentError: A key has a limit, and the processes share no store.
     """
     if key_store.has_limits and store_url is None:
         raise ArgumentError(
-            "the key file has keys with limits, which each worker would allow on its own; name a"
-            " Redis or Valkey server under store, or leave out --workers."
+            "the key file has keys with limits, which each worker would apply on its own; name a"
+            " Redis or Valkey server under store, or omit --workers."
         )
 
 
 def new_key() -> str:
-    """Return a new key: ``mr-`` and 256 random bits."""
+    """Return a new key: ``mr-`` followed by 256 random bits."""
     return "mr-" + secrets.token_urlsafe(32)
 
 
 def hash_key(key: str) -> str:
-    """Return the hash of a key, as the key file contains it."""
+    """Return the hash of a key in the format of the key file."""
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()

@@ -42,12 +42,13 @@ def openapi_schema(
 
 
 def _schemas_of(model: type[BaseModel], prefix: str) -> dict[str, Any]:
-    """Return the schemas of a body and of its parts, whose names get a prefix."""
+    """Return the schemas of a body and of its parts, with prefixed names."""
     schema = model.model_json_schema(ref_template=f"#/components/schemas/{prefix}{{model}}")
     schema.pop("description", None)
-    parts = schema.pop("$defs", {})
+    definitions = schema.pop("$defs", {})
     name = f"{prefix}{model.__name__.removeprefix(prefix)}"
-    return {name: schema, **{f"{prefix}{part}": each for part, each in parts.items()}}
+    parts = {f"{prefix}{part}": definition for part, definition in definitions.items()}
+    return {name: schema, **parts}
 
 
 def _set_presets(document: dict[str, Any], presets: list[str]) -> None:

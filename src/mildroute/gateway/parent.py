@@ -1,4 +1,4 @@
-"""The process that started a worker."""
+"""A watch on the process that started a worker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INTERVAL = 1.0
 
 
 async def stop_with_parent() -> None:
-    """Stop this worker, as SIGTERM does, once the process that started it has died.
+    """Stop this worker with SIGTERM once the process that started it has died.
 
-    uvicorn stops its workers only if it is itself stopped by a signal that it can handle.
+    uvicorn stops its workers only if a signal that it can handle stops uvicorn itself.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -1,7 +1,7 @@
-"""Serve a request with the response of an expert, in ten steps.
+"""Serving of requests with the responses of experts, in ten steps.
 
-Authenticate, admit, parse, decide, reserve, call, forward, settle, record, sample:
-:meth:`Proxy.handle` takes them in this order.
+:meth:`Proxy.handle` takes them in this order: authenticate, admit, parse, decide, reserve, call,
+forward, settle, record, sample.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _WITHOUT_OUTPUT = ("embeddings", "messages/count_tokens")
 
 
 class Proxy:
-    """Serves requests with the responses of experts.
+    """A proxy that serves requests with the responses of experts.
 
     Args:
-        authenticator: Knows the clients and their limits.
+        authenticator: Authenticates clients and applies their limits.
         decoder: Decodes bodies.
         decider: Chooses the experts to call.
         pool: The experts.
@@ -143,9 +143,9 @@ class Proxy:
     async def _reserve(
         self, context: RequestContext, routing: RoutingResult, request: Request
     ) -> None:
-        """Hold the maximum cost of the request; raise an APIError if its key has too little left.
+        """Hold the maximum cost of the request; raise an APIError if its key cannot afford it.
 
-        From here on the request counts as decided, and a client that leaves still pays.
+        From here on the request counts as decided, and a client that disconnects still pays.
         """
         parsed = context.parsed
         if context.client.has_limits:
@@ -199,7 +199,7 @@ class Proxy:
     async def _forward(
         self, attempt: Attempt | None, context: RequestContext, request: Request
     ) -> None:
-        """Send the response of an expert, and keep the conversation with this expert."""
+        """Send the response of an expert, and remember the expert for the conversation."""
         if attempt is not None and attempt.response.status < 300:
             self._decider.remember(context.parsed.conversation, attempt.expert.name)
         await self._forwarder.forward(attempt, context, request)
@@ -221,8 +221,8 @@ class Proxy:
     def _charge_lost(self, context: RequestContext) -> None:
         """Count calls that took too long toward the limits of the key.
 
-        Such a call may have generated all that it was allowed, or nothing. Its cost is in no bill,
-        but without it late answers would cost a key nothing.
+        Such a call may have generated its maximum number of tokens, or none. Its cost appears on no
+        bill, but if it were not counted, late answers would cost a key nothing.
         """
         for call in context.attempts.calls:
             if call.reason == "timeout" and not (call.status or call.is_charged):
@@ -248,7 +248,7 @@ def _parse_body(
     if decoded is None:
         raise APIError(
             400,
-            "previous_response_id must be the id of a response of this gateway, got another one;"
+            "previous_response_id must be the id of a response from this gateway, got another one;"
             " send the whole conversation.",
             code="previous_response_not_found",
             param="previous_response_id",

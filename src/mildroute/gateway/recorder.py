@@ -26,7 +26,7 @@ from mildroute.gateway.upstream.pool import UpstreamExpert
 __all__ = ["RequestRecorder"]
 
 _LOG = logging.getLogger(__name__)
-# Causes, by status, of streams that ended early without a failure of the expert.
+# Causes of streams that ended early without a failure of the expert, by status.
 _CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two log lines about the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0
@@ -35,10 +35,10 @@ _parse_traceparent = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-
 
 
 class RequestRecorder:
-    """The only place that reports the steps of a request to the log, metrics and traces.
+    """A recorder that reports the steps of a request to the log, metrics and traces.
 
     Args:
-        log: The decision log; ``None`` logs no decisions.
+        log: The decision log; if ``None``, no decisions are logged.
         baseline: Returns the expert that savings are measured against, or ``None``.
         log_prompts: Whether texts are logged.
         now: Returns seconds since 1970.
@@ -70,7 +70,8 @@ class RequestRecorder:
     ) -> RequestContext:
         """Return the context of a parsed request.
 
-        ``arrived`` is when its body was complete, on the clock of ``time.perf_counter``.
+        ``arrived`` is the time at which its body was complete, on the clock of
+        ``time.perf_counter``.
         """
         return RequestContext(self._new_id(), self._now(), arrived, client, parsed, request_id)
 
@@ -135,7 +136,7 @@ class RequestRecorder:
             )
 
     def record(self, context: RequestContext, shadow: str = "") -> None:
-        """Record a request at once, without awaiting anything in between."""
+        """Record a request at once, without yielding to other tasks."""
         record = context.record(self._baseline(), shadow, log_prompts=self._log_prompts)
         if self._log is not None:
             self._log.write(record)
@@ -159,7 +160,7 @@ class RequestRecorder:
             self._metrics.record_cut(context.served_by, cause)
 
     async def record_end(self, context: RequestContext) -> None:
-        """Wait for the shadow router and record a decided request, after the client has left."""
+        """Wait for the shadow router and record a decided request, after the client is served."""
         if not context.decided:
             return
         shadow = ""

@@ -1,4 +1,4 @@
-"""Reloading of a running gateway's client keys, experts and router."""
+"""Reloading of the client keys, experts and router of a running gateway."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Reloader:
             async with self._lock:
                 loop = asyncio.get_running_loop()
                 file = await loop.run_in_executor(None, read_experts, self._pool.path)
-                # In a thread, because reading an expert's certificates takes a tenth of a second.
+                # Use a thread, because reading an expert's certificates takes a tenth of a second.
                 change = await loop.run_in_executor(None, self._pool.prepare, file)
                 has_budgets = self._key_store.has_budgets
                 check_prices(change.experts.values(), self._config, has_budgets=has_budgets)
@@ -84,38 +84,38 @@ class Reloader:
     async def reload_keys(self) -> int | None:
         """Reload the keys; raise an ArgumentError if their file is invalid.
 
-        Requests and dollars already counted for a client stay counted.
+        Requests and dollars that were counted for a client remain counted.
 
         Returns:
-            The new number of clients, or ``None`` if the gateway needs no keys.
+            The new number of clients, or ``None`` if the gateway requires no keys.
         """
         if self._key_file is None:
             return None
         with _reported(self._metrics, "keys", "the keys stay as they were"):
-            async with self._lock:  # otherwise the first to read could be the last to write
+            async with self._lock:  # otherwise an older read could be written last
                 loop = asyncio.get_running_loop()
-                fresh = await loop.run_in_executor(None, KeyStore.read, self._key_file)
+                key_store = await loop.run_in_executor(None, KeyStore.read, self._key_file)
                 experts = self._pool.experts.values()
-                check_prices(experts, self._config, has_budgets=fresh.has_budgets)
+                check_prices(experts, self._config, has_budgets=key_store.has_budgets)
                 if self._is_worker:
-                    check_shared_limits(fresh, self._config.store.url)
-                self._key_store.replace(fresh)
+                    check_shared_limits(key_store, self._config.store.url)
+                self._key_store.replace(key_store)
         _LOG.info("keys reloaded; count: %d", len(self._key_store))
         return len(self._key_store)
 
     async def watch_keys(self, seconds: float = _KEYS_INTERVAL) -> None:
         """Reload the keys whenever their file changes; an invalid file is reported once."""
-        seen = None if self._key_file is None else await _keys_state(self._key_file)
+        last_state = None if self._key_file is None else await _keys_state(self._key_file)
         while self._key_file is not None:
             await asyncio.sleep(seconds)
             state = await _keys_state(self._key_file)
-            if state is not None and state != seen:
+            if state is not None and state != last_state:
                 with contextlib.suppress(MildrouteError):
                     await self.reload_keys()
-            seen = state or seen
+            last_state = state or last_state
 
     async def try_reload(self) -> bool:
-        """Reload everything and return whether all of it is valid; errors are only logged."""
+        """Reload everything; log errors and return whether there were none."""
         is_valid = True
         for reload in (self.reload_keys, self.reload_experts, self.reload_router):
             try:

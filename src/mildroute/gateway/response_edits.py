@@ -18,14 +18,13 @@ _Json = Mapping[str, Any]
 
 
 class ResponseEdits:
-    """Changes a response on its way to the client; all else passes byte for byte.
+    """An editor of responses on their way to the client, which passes other bytes unchanged.
 
     Args:
         parsed: The request.
         expert: Name of the expert that responds.
-        hides_usage: Whether to take out the event with the usage, for which the client has not
-            asked.
-        details: Returns what the client wants to know of the decision, or ``None``.
+        hides_usage: Whether to remove the usage event, because the client did not request it.
+        details: Returns the details of the decision to add to the response; ``None`` adds nothing.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class ResponseEdits:
         self._details = details
 
     def body(self, response: UpstreamResponse) -> bytes:
-        """Return a whole body."""
+        """Return the body of a response that is not streamed."""
         document = response.document
         if response.status >= 300 or type(document) is not dict:
             return response.body
@@ -52,7 +51,7 @@ class ResponseEdits:
         return response.body if changed is document else orjson.dumps(changed)
 
     def event(self, event: Event) -> bytes:
-        """Return an event of a stream; nothing if the client does not get it."""
+        """Return the bytes of a stream's event; empty if the client must not receive it."""
         path = self._parsed.path
         data = event.data
         if self._hides_usage and _is_usage(data):
@@ -72,18 +71,18 @@ class ResponseEdits:
             return event.raw + event_bytes("mildroute", details)
         if not event.is_done:
             return event.raw
-        # Without choices, as the event with the usage.
+        # Like the usage event, this chunk has no choices.
         chunk = {"object": "chat.completion.chunk", "choices": [], "mildroute": self._details()}
         return event_bytes("", chunk) + event.raw
 
     def _with_ids(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Return a response whose ids name their experts."""
+        """Return the response with ids that name their experts."""
         changes = {}
         response_id = response.get("id")
         if type(response_id) is str:
             changes["id"] = encode_response_id(response_id, self._expert)
         owner = self._parsed.owner
-        # The expert repeats the id as it knows it.
+        # The expert echoes its own form of the id.
         if owner is not None and response.get("previous_response_id") == self._parsed.previous_id:
             previous_id = self._parsed.previous_id or ""
             changes["previous_response_id"] = encode_response_id(previous_id, owner)

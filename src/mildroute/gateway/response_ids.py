@@ -1,6 +1,7 @@
 """Ids of responses that name their expert, so that any replica can continue from them.
 
-As in LiteLLM this is base64 and no secret: all keys share the gateway's account with the provider.
+As in LiteLLM, the ids are base64 and not secret: all keys share the gateway's account with the
+provider.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _is_plain_id = re.compile(r"[A-Za-z0-9_.:/+=-]{1,200}").fullmatch
 def encode_response_id(response_id: str, expert: str) -> str:
     """Return the id that clients get for a response of an expert.
 
-    An id that an expert cannot mean as one, such as a text with spaces, stays as it is.
+    An invalid id, such as a text with spaces, is returned unchanged.
 
     Example:
         >>> decode_response_id(encode_response_id("resp_1", "small"))
@@ -40,7 +41,7 @@ def decode_response_id(encoded: str) -> tuple[str, str] | None:
     except ValueError:
         return None
     expert, _, response_id = named.partition("\0")
-    # Each id has one spelling only.
+    # Each id has exactly one valid encoding.
     is_own = bool(expert) and _is_plain_id(response_id) is not None
     is_own = is_own and encode_response_id(response_id, expert) == encoded
     return (response_id, expert) if is_own else None

@@ -1,4 +1,4 @@
-"""Serve a gateway with uvicorn, in one process or with uvicorn's own workers."""
+"""Serving of a gateway with uvicorn, in one process or with uvicorn's own workers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ except ImportError:
 __all__ = ["GatewayServer", "limit_warnings", "serve", "serve_workers"]
 
 # Seconds that an idle connection is kept. Most load balancers keep theirs for a shorter time, so
-# that they close connections, and never send a request over one that the gateway is closing.
+# they never send a request over a connection that the gateway is closing.
 _KEEP_ALIVE = 75
 _POLL_INTERVAL = 0.02
-# Seconds without an answer after which a worker is replaced. uvicorn's own 5 are too few for the
-# start of a worker on a busy machine.
+# Seconds without a health response after which a worker is replaced. uvicorn's default of 5 is too
+# short for the start of a worker on a busy machine.
 _WORKER_TIMEOUT = 20
-# Seconds that requests of operators have to finish after the last request of a client.
+# Seconds that operators' requests have to finish after the last client's request.
 _ADMIN_DRAIN = 10.0
-# Seconds in which the head of a request must arrive.
+# Seconds within which the head of a request must arrive.
 _HEAD_TIMEOUT = 10.0
-# Seconds after which Python switches threads.
+# Seconds after which Python switches threads, instead of its default of 0.005.
 _SWITCH_INTERVAL = 0.001
 # A client without a key can send any number of invalid requests, and uvicorn logs each of them.
 _WARNINGS = LogThrottle(10.0)
@@ -82,8 +82,8 @@ def serve_workers(
     uvicorn starts the workers, replaces those that die, and replaces all of them on SIGHUP.
 
     Args:
-        app: Creates the gateway of a worker. It must be picklable, and quick to import, because a
-            worker answers uvicorn's health checks from then on.
+        app: Creates the gateway of a worker. It must be picklable and quick to import, because a
+            worker answers no health check of uvicorn before that.
         config: Configuration of the gateway.
         host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
@@ -93,7 +93,7 @@ def serve_workers(
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     settings = uvicorn_config(app, config, host, port, workers=workers)
     with settings.bind_socket() as bound, tempfile.TemporaryDirectory() as folder:
-        # prometheus_client adds up the metrics of all workers by files in this folder.
+        # prometheus_client sums the metrics of all workers from files in this folder.
         os.environ[WORKERS_FOLDER] = folder
         announce(base_url(host, bound.getsockname()[1]))
         Multiprocess(settings, [bound]).run()
@@ -105,7 +105,7 @@ class HeadTimeoutProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Await the head of the first request."""
+        """Wait for the head of the first request."""
         super().connection_made(transport)
         self._await_head()
 
@@ -115,12 +115,12 @@ class HeadTimeoutProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Await the head of the next request."""
+        """Wait for the head of the next request."""
         super().on_message_begin()
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """Stop waiting; the gateway bounds the time for the body."""
+        """Stop waiting; the gateway limits the time for the body."""
         self._stop_waiting()
         super().on_headers_complete()
 
@@ -133,13 +133,13 @@ class HeadTimeoutProtocol(HttpToolsProtocol):
             self._timer.cancel()
 
     def _close_unless_responding(self) -> None:
-        # A pipelined request may be incomplete while the response to the one before is sent.
+        # A pipelined request may be incomplete while the previous response is sent.
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
 
 class AdminServer(uvicorn.Server):
-    """A server of the admin port, which starts and stops with the server of clients."""
+    """The server of the admin port, which starts and stops with the server for clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -147,17 +147,17 @@ class AdminServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the server of clients."""
+        """Leave signals to the server for clients."""
         yield
 
     async def start(self) -> None:
-        """Return once the port is open."""
+        """Start the server, and return once the port is open."""
         self._task = asyncio.create_task(self.serve())
         while not self.started and not self._task.done():
             await asyncio.sleep(_POLL_INTERVAL)
 
     async def stop(self) -> None:
-        """Finish the requests of operators and close the port."""
+        """Finish the operators' requests and close the port."""
         self.should_exit = True
         if self._task is not None:
             await self._task
@@ -170,7 +170,7 @@ class GatewayServer(uvicorn.Server):
         config: Configuration of uvicorn.
         gateway: The application that is served.
         announce: Called with the base URL once the gateway listens.
-        admin: Server of the admin port, or None.
+        admin: Server of the admin port, or ``None``.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class GatewayServer(uvicorn.Server):
         self._announce(base_url(self.config.host, port))
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Listen for ``failover.shutdown_delay`` seconds more, then finish and stop.
+        """Keep listening for ``failover.shutdown_delay`` seconds, then finish and stop.
 
         During the delay ``/readyz`` returns 503, so that load balancers send nothing more.
         """
@@ -212,7 +212,7 @@ class GatewayServer(uvicorn.Server):
             await asyncio.sleep(_POLL_INTERVAL)
         await super().shutdown(sockets)
         if self._admin is not None:
-            # Last, so that probes and scrapes see a gateway that drains.
+            # The admin port closes last, so that probes and scrapes can see the gateway drain.
             await self._admin.stop()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -237,7 +237,7 @@ class GatewayServer(uvicorn.Server):
 
 
 def base_url(host: str, port: int) -> str:
-    """Return the address that clients take as their base URL."""
+    """Return the base URL for clients."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
@@ -254,14 +254,14 @@ def uvicorn_config(
     """Return the configuration of uvicorn for one port.
 
     Args:
-        app: The application, or a factory of it if there are workers.
+        app: The application, or its factory if there are workers.
         config: Configuration of the gateway.
         host: Address to listen on.
         port: Port to listen on.
         lifespan: Whether the server starts and stops the application.
-        drain_timeout: Seconds that requests in flight have to finish; None takes those of the
-            configuration.
-        workers: Number of processes; None serves in this one.
+        drain_timeout: Seconds that requests in flight have to finish; defaults to
+            ``failover.drain_timeout``.
+        workers: Number of processes; ``None`` serves in this process.
     """
     seconds = config.failover.drain_timeout if drain_timeout is None else drain_timeout
     return uvicorn.Config(
@@ -275,7 +275,7 @@ def uvicorn_config(
         lifespan=lifespan,
         access_log=False,
         log_config=None,
-        # At the level info, uvicorn says when it replaces a worker.
+        # At the info level, uvicorn reports that it replaces a worker.
         log_level="warning" if workers is None else "info",
         server_header=False,
         # Any process on this machine could forge the address of a client.
@@ -299,11 +299,11 @@ def admin_config(gateway: Gateway, config: GatewayConfig) -> uvicorn.Config:
 
 
 def tune_interpreter() -> None:
-    """Shorten the times for which Python stops the event loop.
+    """Shorten the pauses of the event loop that Python causes.
 
-    A full garbage collection takes about 100 ms, and one large body of nested lists can cause it at
-    any time, so everything loaded so far is excluded from it. A thread that decodes a large body
-    gives way to the event loop after a millisecond instead of five.
+    A full garbage collection takes about 100 ms, and one large body of nested lists can trigger it
+    at any time, so objects loaded so far are excluded from it. A thread that decodes a large body
+    yields to the event loop after one millisecond instead of five.
     """
     gc.collect()
     gc.freeze()
@@ -311,7 +311,7 @@ def tune_interpreter() -> None:
 
 
 def limit_warnings(record: logging.LogRecord) -> bool:
-    """Admit each warning of uvicorn once in ten seconds, with the number of suppressed ones."""
+    """Admit each uvicorn warning once every ten seconds, with the number of suppressed ones."""
     if record.levelno != logging.WARNING:
         return True
     suppressed = _WARNINGS.admit(record.getMessage())

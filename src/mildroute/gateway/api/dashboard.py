@@ -40,7 +40,7 @@ _HEADERS = [
 
 
 class Dashboard:
-    """The page and the figures that it shows.
+    """The web page and the figures that it shows.
 
     Args:
         auth: Checks the admin key. With ``None``, only this machine can open the page, and only if
@@ -78,7 +78,7 @@ class Dashboard:
         }
 
     def check(self, request: Request) -> None:
-        """Raise an APIError if the request may not see the figures."""
+        """Raise an APIError if the request is not allowed to see the figures."""
         if self._auth is not None:
             self._auth.check(request)
         else:
@@ -98,7 +98,7 @@ class Dashboard:
         return guarded
 
     async def page(self, request: Request) -> None:
-        """Send the page, which holds no figures, so that a browser can load it without a key."""
+        """Send the page. It contains no figures, so a browser can load it without a key."""
         await self._send_file(request, "index.html")
 
     async def asset(self, request: Request) -> None:
@@ -175,7 +175,7 @@ class Dashboard:
     ) -> list[dict[str, Any]]:
         total = sum(answered.values())
         circuits = self._pool.circuits()
-        # Experts that were removed since may have answered earlier requests.
+        # Experts that have since been removed may have answered earlier requests.
         names = [
             *self._pool.experts,
             *(name for name in answered if name not in self._pool.experts),

@@ -1,4 +1,4 @@
-"""``POST /v1/systemone`` and ``/v1/decisions``: answers in the formats of decision models."""
+"""``POST /v1/systemone`` and ``/v1/decisions``: responses in the formats of decision models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JSON = [(b"content-type", b"application/json")]
 
 
 class DecisionModelEndpoint:
-    """The endpoint that answers as a decision model does, and records its decisions."""
+    """The endpoint that responds like a decision model and records its decisions."""
 
     def __init__(
         self,
@@ -67,8 +67,10 @@ class DecisionModelEndpoint:
         body = await request.read_body(self._limits)
         arrived = perf_counter()
         try:
-            asked = await self._decoder.decode(client.name, len(body), partial(_parse, path, body))
-            answers = await self._answer(path, asked, request, client, arrived)
+            document = await self._decoder.decode(
+                client.name, len(body), partial(_parse, path, body)
+            )
+            answers = await self._answer(path, document, request, client, arrived)
         except (ValidationError, QuestionError) as error:
             if path == "decisions":
                 await request.send_response(400, _JSON, error_body(error))
@@ -80,19 +82,19 @@ class DecisionModelEndpoint:
     async def _answer(
         self,
         path: str,
-        asked: SystemOneRequest | DecisionsRequest,
+        document: SystemOneRequest | DecisionsRequest,
         request: Request,
         client: APIClient,
         arrived: float,
     ) -> bytes:
-        # Clients name decision models of other vendors; the only one here is the router.
-        is_route = asked.model in self._routing.routes
-        model = asked.model if is_route else AUTO_MODEL
+        # Clients may name another vendor's decision model; the only one here is the router.
+        is_route = document.model in self._routing.routes
+        model = document.model if is_route else AUTO_MODEL
         check_model(client, model)
-        questions = asked.resolve(ExpertLabels(self._experts()))
+        questions = document.resolve(ExpertLabels(self._experts()))
         decisions = sum(isinstance(each, ChoiceQuestion) for each in questions.values())
         await self._authenticator.reserve(client, requests=max(decisions, 1))
-        parsed = ParsedRequest(path, model, asked.text(self._routed), is_first_turn=True)
+        parsed = ParsedRequest(path, model, document.text(self._routed), is_first_turn=True)
         router = _RequestRouter(
             self._decider,
             self._recorder,
@@ -102,17 +104,19 @@ class DecisionModelEndpoint:
             get_request_id(request.headers.raw),
             arrived,
         )
-        return asked.render(await answer_questions(questions, router), len(parsed.text))
+        return document.render(await answer_questions(questions, router), len(parsed.text))
 
     def _experts(self) -> list[str]:
-        """Return the experts of the router that the file has, or all of the file without one."""
+        """Return the router's experts that are in the pool; without a router, the whole pool."""
         predictor = self._manager.predictor
-        known = None if predictor is None else predictor.experts[: predictor.n_experts]
-        return [name for name in self._pool.experts if known is None or name in known]
+        if predictor is None:
+            return list(self._pool.experts)
+        router_experts = predictor.experts[: predictor.n_experts]
+        return [name for name in self._pool.experts if name in router_experts]
 
 
 class _RequestRouter:
-    """The gateway as seen by the questions of one request."""
+    """An adapter that answers the questions of one request with the gateway's router."""
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class _RequestRouter:
         self._arrived = arrived
 
     async def decide(self, experts: Collection[str]) -> Decision:
-        """Decide between some experts and record the decision."""
+        """Choose one of the given experts and record the decision."""
         context = self._recorder.start(self._client, self._parsed, self._arrived, self._request_id)
         (result,) = await self._decider.decide_batch(
             [self._parsed], self._target, [context.coin_key], [context.decision_id], experts
@@ -144,7 +148,7 @@ class _RequestRouter:
         return result.decision
 
     async def predict(self) -> Prediction | None:
-        """Return the router's view of the input."""
+        """Return the router's prediction for the input."""
         coin_key = self._request_id or self._parsed.text
         return await self._decider.predict(self._parsed, self._target, coin_key)
 

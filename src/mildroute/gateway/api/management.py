@@ -75,9 +75,9 @@ class ManagementEndpoints:
         pool: The experts.
         limiter: Shows whether the gateway is draining.
         metrics: Metrics of the gateway.
-        feedback: The log of scores; ``None`` rejects feedback.
+        feedback: The log of scores; if ``None``, feedback is rejected.
         config: The gateway's configuration.
-        metrics_auth: Checks the key for ``/metrics``; ``None`` requires no key.
+        metrics_auth: Checks the key for ``/metrics``; if ``None``, no key is required.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class ManagementEndpoints:
         return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
     async def health(self, request: Request) -> None:
-        """Send that the process is alive."""
+        """Respond that the process is alive."""
         await request.send_json({"status": "alive"})
 
     async def readiness(self, request: Request) -> None:
-        """Send whether the gateway is ready for requests."""
+        """Respond with 200 if the gateway is ready for requests, and with 503 if it is not."""
         reason = self._unready_reason()
         if reason:
             await request.send_json({"status": "not ready", "reason": reason}, 503)
@@ -152,20 +152,23 @@ class ManagementEndpoints:
         await request.send_response(200, [(b"content-type", CONTENT_TYPE_LATEST.encode())], page)
 
     async def feedback(self, request: Request) -> None:
-        """Log a score for the response to a decision."""
+        """Log a client's score for the response to a decision."""
         client = self._authenticator.authenticate(request)
         if self._feedback is None:
             raise APIError(
                 501,
-                "this gateway accepts no feedback, because it keeps no log; its operator can set"
-                " log.folder.",
+                "this gateway accepts no feedback, because it keeps no log; its operator can enable"
+                " one with log.folder.",
             )
         # A key that has spent its budget may still send scores.
         await self._authenticator.reserve(client)
         try:
-            given = await request.read_object(self._limits)
+            document = await request.read_object(self._limits)
             is_written = self._feedback.write(
-                given.get("decision_id"), given.get("score"), client.name, given.get("detail")
+                document.get("decision_id"),
+                document.get("score"),
+                client.name,
+                document.get("detail"),
             )
         except ArgumentError as error:
             raise APIError(400, str(error)) from None
@@ -175,9 +178,9 @@ class ManagementEndpoints:
                 "the feedback could not be stored; send it again later.",
                 retry_after=10.0,
             )
-        name = given["decision_id"]
-        known = self._feedback.ids.has_made(name)
-        self._metrics.record_feedback(is_known=known)
+        decision_id = document["decision_id"]
+        is_known = self._feedback.ids.has_made(decision_id)
+        self._metrics.record_feedback(is_known=is_known)
         await request.send_json(
-            {"object": "mildroute.feedback", "decision_id": name, "known": known}
+            {"object": "mildroute.feedback", "decision_id": decision_id, "known": is_known}
         )

@@ -31,7 +31,6 @@ from mildroute.routers.frontier.operating_point import OperatingPoint
 
 __all__ = ["RouteEndpoint"]
 
-
 _PATH = "route"
 
 
@@ -81,8 +80,8 @@ class RouteEndpoint:
         if not self._decider.is_route(model):
             raise APIError(
                 400,
-                f"model must be a route here, such as {AUTO_MODEL!r}; naming an expert leaves no"
-                " decision.",
+                f"model must be a route here, such as {AUTO_MODEL!r}; naming an expert leaves"
+                " nothing to decide.",
                 param="model",
             )
         fields: Mapping[str, Any] = target_headers(request.headers.raw) or document
@@ -92,11 +91,11 @@ class RouteEndpoint:
             [context.coin_key for context in contexts],
             [context.decision_id for context in contexts],
         )
-        for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
+        for count, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
             self._recorder.record_decision(context, result)
             context.status = 200
             self._recorder.record(context)
-            if place % ROWS_PER_TURN == 0:
+            if count % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
 
@@ -105,7 +104,7 @@ def _parse(
 ) -> tuple[dict[str, Any], list[ParsedRequest]]:
     document = read_object(body)
     if "messages" in document and not document.keys() & {"input", "inputs"}:
-        # Unlike in a request for an answer, the model is optional here.
+        # Unlike in a chat completion, the model is optional here.
         fields = {"model": AUTO_MODEL, **document}
         parsed = parse_request("chat/completions", fields, client.name, routed, size=len(body))
         return document, [parsed]
@@ -147,31 +146,31 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
     """
     if "inputs" not in document:
         return [get_request_id(request.headers.raw)]
-    given = document.get("request_ids")
-    if given is None:
+    ids = document.get("request_ids")
+    if ids is None:
         return [""] * count
-    if not isinstance(given, list) or len(given) != count:
-        got = f"{len(given):,}" if isinstance(given, list) else f"{given!r:.60}"
+    if not isinstance(ids, list) or len(ids) != count:
+        got = f"{len(ids):,}" if isinstance(ids, list) else f"{ids!r:.60}"
         raise APIError(
             400,
             f"request_ids must be a list of {count:,} strings, one per input, got {got}.",
             param="request_ids",
         )
-    return [validate_id(request_id, "request_ids") for request_id in given]
+    return [validate_id(request_id, "request_ids") for request_id in ids]
 
 
 def _decision_body(context: RequestContext) -> dict[str, Any]:
-    """Return a decision as the client sees it."""
+    """Return the JSON body that describes a decision."""
     decision = context.decision
     prediction = decision.prediction
     experts = () if prediction is None else prediction.experts
-    places = {name: place for place, name in enumerate(experts)}
+    index_of = {name: index for index, name in enumerate(experts)}
     ranking = [
         {
             "expert": name,
-            "posterior": prediction.posterior[places[name]],
-            "score": None if prediction.scores is None else prediction.scores[places[name]],
-            "dollars": None if prediction.dollars is None else prediction.dollars[places[name]],
+            "posterior": prediction.posterior[index_of[name]],
+            "score": None if prediction.scores is None else prediction.scores[index_of[name]],
+            "dollars": None if prediction.dollars is None else prediction.dollars[index_of[name]],
         }
         for name in (prediction.ranking if prediction is not None else ())
         if prediction is not None
@@ -197,7 +196,7 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
 
 
 def _look_body(context: RequestContext) -> dict[str, Any] | None:
-    """Return the cascade's first look: the experts it asks and how often it continues."""
+    """Return the cascade's first look: the experts to call, and how often a second call follows."""
     look, predictor = context.decision.look, context.routing.predictor
     if not look or predictor is None:
         return None
@@ -209,7 +208,7 @@ def _look_body(context: RequestContext) -> dict[str, Any] | None:
 
 
 def _point_body(point: OperatingPoint, experts: Sequence[str]) -> dict[str, Any]:
-    """Return an operating point as the client sees it: vertices, expected score and dollars."""
+    """Return the JSON of an operating point: its vertices, expected score and expected dollars."""
     vertices = [
         {
             "price_weight": vertex.price_weight,

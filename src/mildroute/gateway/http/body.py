@@ -1,7 +1,8 @@
 """The body of a request: its model, the text to route, its needs and its maximum cost.
 
 A body is decoded once, to a dict that is changed and serialized again for the expert. The expert
-therefore reads exactly what was counted: a name that occurs twice has one value from here on.
+therefore reads exactly the fields that were counted: a name that occurs twice has one value from
+here on.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ except ImportError:
 
 __all__ = ["PATHS", "BadRequest", "ParsedRequest", "parse_request", "read_object"]
 
-# Maximum objects and lists in a body. Decoded, each takes 20 times its bytes.
+# Maximum objects and lists in a body. A decoded one takes 20 times its bytes.
 _MAX_CONTAINERS = 200_000
-# Decoding holds the interpreter: four million numbers would stop all requests for 0.2 s. A text
-# with so many commas is longer than any model reads.
+# Decoding holds the interpreter lock: four million numbers would stop all requests for 0.2 s. A
+# text with this many commas is longer than any model can read.
 _MAX_COMMAS = 500_000
 _MAX_FIELDS = 10_000
 _MAX_MODEL_LENGTH = 256
@@ -63,7 +64,7 @@ _EXACT_NAMES = frozenset(
 )
 # Paths of responses with choices.
 _CHOSEN = ("chat/completions", "completions")
-# Length up to which any other field, such as a suffix or a prediction, is not counted as text.
+# Maximum length at which any other field, such as a suffix or a prediction, is not counted as text.
 _SHORT_FIELD = 256
 _COUNTED_FIELDS = (
     *("tools", "functions", "response_format", "text", "instructions", "system"),
@@ -83,8 +84,8 @@ class BadRequest(APIError):  # noqa: N818 - named for its status
     """An error for a body that no expert could serve.
 
     Args:
-        message: The rule, what broke it and the way out; it quotes nothing from the body but names
-            of fields.
+        message: The rule, the violation and the remedy. It quotes nothing from the body except
+            names of fields.
         param: The invalid field, or ``None``.
     """
 
@@ -138,17 +139,17 @@ class ParsedRequest:
 
     @property
     def lacks_usage(self) -> bool:
-        """Return whether the client wants a stream and did not ask for its usage."""
+        """Return whether the client wants a stream and did not request its usage."""
         options = self.fields.get("stream_options")
         if not self.is_stream or self.path not in _CHOSEN:
             return False
-        # The expert refuses options that are not an object.
+        # The expert rejects options that are not an object.
         return options is None or (
             isinstance(options, dict) and options.get("include_usage") is not True
         )
 
     def continues(self, response_id: str, owner: str) -> ParsedRequest:
-        """Return the request with the id by which the owner knows its response."""
+        """Return the request with the owner's own id of its response."""
         return replace(
             self, fields={**self.fields, "previous_response_id": response_id}, owner=owner
         )
@@ -157,7 +158,7 @@ class ParsedRequest:
         """Return the body for an expert.
 
         Args:
-            model: Name of the model at the expert.
+            model: Name of the model in the expert's API.
             include_usage: Whether to request usage for a stream when the client did not.
             logprobs: Whether to request log-probabilities.
 
@@ -218,7 +219,7 @@ def parse_request(
     *,
     size: int = 0,
 ) -> ParsedRequest:
-    """Return the part of a request that routing needs; the expert checks the rest.
+    """Return the part of a request that routing needs; the expert validates the other fields.
 
     The text to route is the last user message that has text, unless ``routed`` says otherwise: most
     routers are trained on single queries. A conversation is recognized, in this order, by
@@ -250,8 +251,8 @@ def parse_request(
         raise BadRequest(str(error), _PROMPT_FIELD[path]) from None
     if fields.get("background"):
         raise BadRequest(
-            "background must be false or left out: the gateway would never see what such a response"
-            " costs.",
+            "background must be false or omitted: the gateway would never see the cost of such a"
+            " response.",
             "background",
         )
     _count_fields(path, fields, prompt)
@@ -275,7 +276,7 @@ def parse_request(
 
 def _too_deep() -> BadRequest:
     return BadRequest(
-        "the body must not be nested too deeply, got more levels than can be written; send a"
+        "the body must not be nested too deeply, got more levels than can be serialized; send a"
         " flatter one."
     )
 
@@ -292,11 +293,11 @@ def _model_of(fields: Mapping[str, Any]) -> str:
             # Some servers ignore the case of names, so such a field could set the model, or the
             # size of the bill, unchecked.
             raise BadRequest(
-                f"{name} must be written in lowercase, got another spelling; leave it out.",
+                f"{name} must be written in lowercase, got another spelling; correct or omit it.",
                 name,
             )
     if "model" not in fields:
-        raise BadRequest("model must be given, got none; name a route or an expert.", "model")
+        raise BadRequest("model is required; name a route or an expert.", "model")
     model = fields["model"]
     if type(model) is not str:
         raise _wrong_type("model", "a string", model)
@@ -353,7 +354,7 @@ def _objects(name: str, values: list[Any]) -> list[dict[str, Any]]:
 
 
 def _count_fields(path: str, fields: Mapping[str, Any], prompt: RoutedPrompt) -> None:
-    """Count the fields beside the prompt, except for short ones that no expert reads as text."""
+    """Count the fields other than the prompt, except short ones that no expert reads as text."""
     for name, value in fields.items():
         if name in (_PROMPT_FIELD[path], "model"):
             continue
@@ -380,16 +381,16 @@ def _needs_of(fields: Mapping[str, Any], prompt: RoutedPrompt) -> frozenset[str]
 
 
 def _max_tokens(path: str, fields: Mapping[str, Any]) -> int | None:
-    """Return the largest bound on the tokens of a choice, because experts differ in which they use.
+    """Return the largest bound on the tokens of a choice, because experts use different fields.
 
     Fields of other paths are ignored, so that they cannot make a request look cheap.
     """
     values = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
     tokens = [number for number in values if number is not None]
-    # llama.cpp prefers this field; other servers do not know it.
+    # llama.cpp prefers this field; other servers ignore it.
     if tokens and (number := _whole_number("n_predict", fields)) is not None:
         tokens.append(number)
-    # Some servers take a negative number for no bound.
+    # Some servers treat a negative number as no bound.
     return None if not tokens or min(tokens) < 0 else max(tokens)
 
 
@@ -409,7 +410,7 @@ def _choices(path: str, fields: Mapping[str, Any]) -> int:
         return 1
     choices = max(_whole_number("n", fields) or 1, _whole_number("best_of", fields) or 1, 1)
     prompt = fields.get("prompt") if path == "completions" else None
-    # A list of numbers is one prompt in tokens.
+    # A list of numbers is one tokenized prompt.
     if type(prompt) is list and prompt and type(prompt[0]) is not int:
         choices *= len(prompt)
     return min(choices, _MAX_CHOICES)
@@ -427,7 +428,7 @@ def _conversation_of(
     if prompt.opening is None:
         return not prompt.has_answer, None
     user = fields.get("user")
-    # Counting the tokens of a conversation is a part of it.
+    # A request that counts the tokens of a conversation belongs to that conversation.
     api = path.partition("/")[0] if path.startswith("messages") else path
     parts = [api, user if type(user) is str else "", system, *prompt.opening]
     return not prompt.has_answer, conversation_digest(parts, salt)

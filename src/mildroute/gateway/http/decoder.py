@@ -1,4 +1,4 @@
-"""Decoding of request bodies, so that large ones delay nobody but their senders."""
+"""Decoding of request bodies, so that large ones delay only their senders."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 __all__ = ["BodyDecoder"]
 
 _T = TypeVar("_T")
-# Bytes from which on a body is decoded in a thread.
+# Maximum bytes of a body that is decoded on the event loop; larger ones are decoded in a thread.
 _LARGE = 256 << 10
-# Decoding holds the interpreter, so that other requests wait. After a large body no other large
-# body is decoded for this many times as long, and at least for as long as its bytes take at this
-# rate, because receiving and sending them takes time as well.
+# Decoding holds the interpreter lock, so other requests wait. After a large body, no other large
+# body is decoded for this many times its decoding time, and at least for as long as its bytes take
+# at this rate, because receiving and sending them takes time as well.
 _REST = 3.0
 _BYTES_PER_SECOND = 16 << 20
 
@@ -23,7 +23,7 @@ _BYTES_PER_SECOND = 16 << 20
 class BodyDecoder:
     """A decoder of bodies that decodes large ones one at a time, with pauses in between.
 
-    Clients take turns: a client with many large bodies waits for itself, and not others for it.
+    Clients take turns: a client with many large bodies delays only itself.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class BodyDecoder:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def decode(self, client: str, size: int, decode: Callable[[], _T]) -> _T:
-        """Call a function that decodes a body of this many bytes for a client."""
+        """Return the result of ``decode``, which decodes a client's body of ``size`` bytes."""
         if size <= _LARGE:
             return decode()
         turn = self._turns.get(client)

@@ -21,13 +21,14 @@ Handler = Callable[[Request], Awaitable[None]]
 class Endpoint:
     """An ASGI application for one path.
 
-    It counts requests in flight and rejections, and sends errors in the format that clients of the
-    path expect.
+    The endpoint counts requests in flight and rejections, and sends errors in the format that
+    clients of the path expect.
 
     Args:
         handlers: Handlers by HTTP method.
         limiter: Counts requests; ``None`` for paths that must respond even under overload.
-        on_rejection: Called with status and code of each request rejected before a decision.
+        on_rejection: Called with the status and code of each request that is rejected before a
+            decision.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Endpoint:
             # of them and send a status 500.
             await self._reject(request, shutting_down())
         except Exception as error:  # noqa: BLE001 - the client must not see internal errors
-            # Neither the text of the error nor its frames, because they may quote the request.
+            # Do not log the text of the error or its frames, because they may quote the request.
             kind = type(error).__name__
             _LOG.error(
                 "%s %s failed: %s in %s", scope["method"], scope["path"], kind, _line_of(error)
@@ -92,10 +93,10 @@ class Endpoint:
 
 
 def _line_of(error: Exception) -> str:
-    """Return file and line at which an error was raised."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
-    if frames is None:
+    """Return the file and line at which an error was raised."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
         return "nowhere"
-    return f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}"
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,4 +1,4 @@
-"""Errors for clients, in the formats of OpenAI and of Anthropic."""
+"""Errors for clients, in the formats of OpenAI and Anthropic."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _MESSAGE_TYPES = {
     529: "overloaded_error",
 }
 _UNREAD_BODY = {408, 413}
-# Status in logs of a client that left before it had a response.
+# Status logged for a client that disconnects before it gets a response.
 CLIENT_CLOSED_REQUEST = 499
 
 
 class APIError(MildrouteError):
-    """An error that the client of a request sees.
+    """An error that is sent to the client of a request.
 
     Args:
-        message: The rule that was broken and the way out; never the text of another library's
+        message: The rule that was violated and the remedy; never the text of another library's
             exception.
-        code: A word that programs can compare; ``None`` uses the default of the status.
-        param: The field of the request that is at fault, or ``None``.
+        code: Machine-readable code; defaults to that of the status.
+        param: The invalid field of the request, or ``None``.
         retry_after: Seconds after which to retry, or ``None``.
     """
 
@@ -78,8 +78,8 @@ class APIError(MildrouteError):
         """Return the response's body.
 
         Args:
-            path: The path that was called; ``"messages"`` and ``"systemone"`` have error formats of
-                their own.
+            path: Path of the request; ``"messages"`` and ``"systemone"`` have their own error
+                formats.
         """
         if path == "systemone":
             return json.dumps({"detail": self.message}).encode()
@@ -118,8 +118,7 @@ class APIError(MildrouteError):
         r"""Return the error as an event in the middle of a stream.
 
         Args:
-            path: The path that was called; only ``"responses"`` and ``"messages"`` name their
-                events.
+            path: Path of the request; only ``"responses"`` and ``"messages"`` name their events.
         """
         if path == "messages":
             return b"event: error\ndata: " + self.body(path) + b"\n\n"

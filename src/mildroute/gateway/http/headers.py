@@ -38,7 +38,7 @@ _is_unsafe = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
 
 
 def forward_request_headers(headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of a client that an expert gets.
+    """Return the headers of a client that are forwarded to an expert.
 
     They never include the client's key, cookies or address, or a value longer than 8 KiB.
     """
@@ -50,7 +50,10 @@ def forward_request_headers(headers: Iterable[Header]) -> list[Header]:
 
 
 def forward_response_headers(headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of an expert that a client gets: content, rate limits and ids."""
+    """Return the headers of an expert that are forwarded to a client.
+
+    They describe the content, rate limits and ids.
+    """
     return [
         (name, value)
         for name, value in headers

@@ -18,21 +18,21 @@ class _Usage:
 
 
 class InFlightLimiter:
-    """Counts requests in flight and the bytes of their bodies, in total and for each client.
+    """A limiter of requests in flight and the bytes of their bodies, in total and per client.
 
-    If clients share the gateway, none of them holds more slots, or bytes, than are free: a single
-    busy client gets half of them, two get a third each, and so on, and a newcomer finds as much as
-    each of the others has. (Dynamic thresholds of Choudhury and Hahne, with factor 1: one
-    comparison per request, and no count of active clients.) Without shares one key took 256 of 256
-    slots, and all others got a 503.
+    If clients share the gateway, none of them can hold more slots, or bytes, than are free: a
+    single busy client gets half of them, two get a third each, and so on, and a new client gets as
+    many as each of the others. These are the dynamic thresholds of Choudhury and Hahne with factor
+    1, which need one comparison per request and no count of active clients. Without them, one key
+    took 256 of 256 slots, and all others got a 503.
 
     Args:
         max_in_flight: Maximum number of concurrent requests.
         max_bytes: Maximum bytes of their bodies.
 
     Attributes:
-        is_draining: Whether the gateway is about to stop; it still serves, but should get no new
-            requests.
+        is_draining: Whether the gateway is about to stop. It still serves requests, but load
+            balancers should send no new ones.
     """
 
     def __init__(self, max_in_flight: int, max_bytes: int) -> None:
@@ -81,7 +81,7 @@ class Slot:
         usage.in_flight += 1
 
     def hold_bytes(self, size: int) -> None:
-        """Count the bytes of a body so far, or in total, before they are read.
+        """Count the bytes of a body, either those received so far or the announced total.
 
         Raises:
             APIError: There are too many bytes in flight.

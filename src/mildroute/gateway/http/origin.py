@@ -1,4 +1,4 @@
-"""Checks that requests to a gateway without keys come from this machine and from no website."""
+"""Checks that requests to a gateway without keys come from this machine and not from a website."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def is_local(request: Request) -> bool:
 
 
 def check_local(request: Request) -> None:
-    """Refuse a request from this machine that addresses another host or comes from a website.
+    """Reject a request from this machine that addresses another host or comes from a website.
 
-    For a gateway without keys that only this machine can reach. A website whose name was made to
-    point at the gateway's address (DNS rebinding) calls the gateway by that name. A script may set
-    any header but ``Host`` and ``Origin``, so these two decide, whatever the others say.
+    The check is for gateways without keys that only this machine can reach. A website whose name
+    resolves to the gateway's address (DNS rebinding) calls the gateway by that name. A script can
+    set any header except ``Host`` and ``Origin``, so the check relies on these two.
     """
     if not _is_from_loopback(request):
         return
@@ -35,7 +35,7 @@ def check_local(request: Request) -> None:
 
 
 def check_site(request: Request) -> None:
-    """Refuse a request that a browser sends for another website, which has no key."""
+    """Reject a request that a browser sends on behalf of another website."""
     if request.headers.get("sec-fetch-site") == "cross-site":
         raise _cross_site()
 
@@ -50,7 +50,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _has_loopback_host(request: Request) -> bool:
-    """Return whether the Host is a loopback name, which no website can have."""
+    """Return whether the ``Host`` header is a loopback name, which no website can have."""
     match = _HOST.fullmatch(request.headers.get("host", ""))
     return match is not None and _is_loopback((match[1] or match[2]).lower())
 
@@ -64,6 +64,6 @@ def _cross_site() -> APIError:
     return APIError(
         403,
         "a gateway without client keys serves only requests to localhost, and none from other"
-        " websites; give it keys.",
+        " websites; configure client keys.",
         code="cross_site",
     )

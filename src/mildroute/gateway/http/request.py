@@ -25,20 +25,21 @@ except ImportError:
 
 __all__ = ["ClientDisconnect", "Receive", "Request", "Scope", "Send"]
 
-# Seconds that a request takes before its client is watched for a disconnect; most responses are
-# sent by then, and need no task.
+# Seconds before a request's client is watched for a disconnect. Most responses are sent by then
+# and need no task.
 _UNWATCHED = 0.01
 
 
 class Request(starlette.requests.Request):
     """One request over ASGI, with a bounded body and a watch for disconnects.
 
-    Starlette's StreamingResponse cannot carry the response of an expert: it cancels a response
-    whose client has left, and that client has to pay for what is still generated.
+    Starlette's StreamingResponse is not used for an expert's response, because it cancels the
+    response when the client disconnects, although that client must pay for the tokens that are
+    still generated.
 
     Attributes:
-        has_left: Whether the client disconnected while it was watched, or does not read.
-        is_decided: Whether the request was decided, and is counted as such.
+        has_left: Whether the client disconnected while it was watched, or stopped reading.
+        is_decided: Whether the request has a decision and is counted among the decided ones.
         has_response: Whether the response has begun.
         slot: Counts the request as in flight, or ``None``.
     """
@@ -58,7 +59,7 @@ class Request(starlette.requests.Request):
 
     @property
     def error_path(self) -> str:
-        """Return the path for the format of errors, which differs between kinds of clients."""
+        """Return the path that selects the format of errors, which differs between APIs."""
         path = self.scope["path"]
         return next((name for name in ("messages", "systemone") if f"/v1/{name}" in path), "")
 
@@ -128,7 +129,7 @@ class Request(starlette.requests.Request):
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        # Servers send the same when a response has been sent to its end.
+        # Servers send the same message after a complete response.
         if not self._is_ending and not self.has_left:
             self.disconnect()
 
@@ -139,7 +140,7 @@ class Request(starlette.requests.Request):
         await response(self.scope, self._receive, self._send)
 
     async def send_response(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        """Send a complete response with raw headers, of which a name may occur twice."""
+        """Send a complete response with raw headers, whose names may repeat."""
         response = Response(body, status)
         response.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
         await self.send(response)

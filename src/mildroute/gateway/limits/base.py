@@ -24,16 +24,16 @@ class Reservation(NamedTuple):
 
 
 class Limits(Protocol):
-    """The limits of clients: admits their requests and counts the cost."""
+    """The limits of clients, which admit requests and count their cost."""
 
     async def start(self) -> None:
         """Start; call this once, before the first request."""
 
     async def close(self) -> None:
-        """Write what has not been written yet, and release connections."""
+        """Write pending data and release connections."""
 
     def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now, as far as known without I/O."""
+        """Return why every request of a client would be refused now, judged without I/O."""
 
     async def reserve(
         self,
@@ -48,7 +48,7 @@ class Limits(Protocol):
         Args:
             client: The holder of the key.
             dollars: Maximum cost of the request; 0 if it calls no expert.
-            requests: Number of requests that it counts as.
+            requests: Number of requests to count it as.
             is_bounded: Whether the request sets its own maximum of tokens. If so, its dollars must
                 fit into the remaining budget. Any other request is admitted if any budget remains,
                 because the gateway's settings, not the client, determine its maximum.
@@ -62,7 +62,7 @@ class Limits(Protocol):
         """Replace the dollars held for a request by its actual cost, without waiting."""
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
+        """Yield name, today's remaining dollars and held dollars of each client with a budget."""
 
 
 def requests_per_second(client: APIClient) -> float:
@@ -76,5 +76,5 @@ def burst_of(client: APIClient) -> float:
 
 
 def countable(dollars: float) -> float:
-    """Return dollars that can be added up; anything but a positive number counts as 0."""
+    """Return the dollars if they are positive and finite, and 0 otherwise."""
     return dollars if 0 < dollars < math.inf else 0.0

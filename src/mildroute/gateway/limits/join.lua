@@ -1,6 +1,6 @@
 -- Join the epoch of the server; return it with its age in seconds.
--- A new epoch begins when Redis has lost the old one, or when the server is a different one, which
--- may lack the latest writes.
+-- A new epoch begins when Redis has lost the old one, or when the server has changed, because the
+-- new server may lack the latest writes.
 -- KEYS: the epoch.
 -- ARGV: the run id of the server.
 local now = tonumber(redis.call('TIME')[1])

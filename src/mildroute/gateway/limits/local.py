@@ -18,7 +18,7 @@ from mildroute.gateway.limits.refusals import (
 
 __all__ = ["LocalLimits"]
 
-# Tolerance for clock rounding: a client that waits for as long as a refusal says is served.
+# Tolerance for clock rounding, so that a client is served if it waits as long as it was told to.
 _GRACE = 1e-6
 
 
@@ -27,12 +27,12 @@ class _Account:
     """The state of one key.
 
     Attributes:
-        client: The client and its limits, as of the latest request.
+        client: The client and its limits at the latest request.
         day: The UTC day of ``spent``, in days since 1970.
         spent: Dollars spent on that day.
         held: Dollars of open reservations, by id.
         level: Requests that the rate admits now.
-        filled: When ``level`` was computed, on the monotonic clock.
+        filled: Time at which ``level`` was computed, on the monotonic clock.
     """
 
     client: APIClient
@@ -75,7 +75,7 @@ class LocalLimits:
         """Do nothing; local limits are not stored."""
 
     def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now."""
+        """Return why every request of a client would be refused now."""
         if not client.has_limits:
             return None
         account = self._account(client)
@@ -127,7 +127,7 @@ class LocalLimits:
         account.spent += countable(dollars)
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
+        """Yield name, today's remaining dollars and held dollars of each client with a budget."""
         for account in self._accounts.values():
             limit = account.client.dollars_per_day
             if limit is not None:

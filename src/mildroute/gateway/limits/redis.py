@@ -37,13 +37,14 @@ _LOG = logging.getLogger(__name__)
 _RESERVE = Path(__file__).with_name("reserve.lua").read_text(encoding="utf-8")
 _JOIN = Path(__file__).with_name("join.lua").read_text(encoding="utf-8")
 # Seconds that a request waits for Redis. A burst of requests may keep the event loop busy for a
-# second, which does not mean that Redis is down; only the heartbeat decides that.
+# second, which does not mean that Redis is down; only the heartbeat can tell.
 _TIMEOUT = 3.0
 _HEARTBEAT_TIMEOUT = 2.0
 # Seconds between two heartbeats, and between two attempts to connect.
 _HEARTBEAT = 0.5
 # Seconds after a loss of data during which nothing is admitted, so that each gateway can report its
-# spending. Longer than a gateway takes to notice: a heartbeat and an attempt to connect.
+# spending. This is longer than a gateway takes to notice the loss: a heartbeat and an attempt to
+# connect.
 _RECOVERY = 3.0
 _MAX_CONNECTIONS = 16
 # Number of reports sent concurrently after a loss of data.
@@ -56,14 +57,14 @@ class _Account:
     """The state of one key.
 
     Attributes:
-        client: The client and its limits, as of the latest request.
+        client: The client and its limits at the latest request.
         day: The UTC day of ``spent``, ``total`` and ``held``, in days since 1970.
         spent: Dollars that this gateway has counted today.
         open: Dollars of this gateway's open reservations, by id.
         closed: Ids of settled reservations that Redis may still hold.
         total: Dollars that all gateways have spent today, from the latest reply of Redis.
         held: Dollars that all gateways hold, from the latest reply of Redis.
-        refused_until: When the rate limit of the key admits the next request.
+        refused_until: Time at which the rate limit of the key admits the next request.
     """
 
     client: APIClient
@@ -76,7 +77,7 @@ class _Account:
     refused_until: float = -math.inf
 
     def begin_day(self, day: int) -> bool:
-        """Reset the sums if this day is new; return whether it is."""
+        """Reset the sums if the day is new, and return whether it is."""
         is_new = day > self.day
         if is_new:
             self.day = day
@@ -132,7 +133,7 @@ class RedisLimits:
                 max_connections=connections,
                 timeout=_TIMEOUT,
                 socket_connect_timeout=_TIMEOUT,
-                # A reservation that is sent twice is held twice.
+                # No retries: a reservation that is sent twice is held twice.
                 retry=Retry(NoBackoff(), 0),
                 redis_connect_func=self._connected,
                 decode_responses=True,
@@ -140,7 +141,7 @@ class RedisLimits:
             return Redis.from_pool(pool)
 
         self._redis = connect(_MAX_CONNECTIONS)
-        # The heartbeat does not wait behind requests.
+        # The heartbeat has its own connection so that it never waits behind requests.
         self._pulse = connect(1)
         self._count = self._redis.register_script(_RESERVE)
         self._join_epoch = self._pulse.register_script(_JOIN)
@@ -150,7 +151,7 @@ class RedisLimits:
         self._name = os.urandom(8).hex()
         self._number = 0
         self._accounts: dict[str, _Account] = {}
-        # Run, epoch and clock offset of the server, as last seen.
+        # The latest run id, epoch and clock offset of the server.
         self._run = ""
         self._epoch = ""
         self._ahead = 0.0
@@ -188,7 +189,7 @@ class RedisLimits:
         """Send the remaining reports, and disconnect."""
         self._is_closing.set()
         if self._heart is not None:
-            # Not cancelled at once, because redis-py may mistake that for its own timeout.
+            # Do not cancel at once, because redis-py may mistake that for its own timeout.
             await asyncio.wait((self._heart,), timeout=_TIMEOUT)
             self._heart.cancel()
         if self.is_available:
@@ -199,7 +200,7 @@ class RedisLimits:
             await connections.aclose()
 
     def refusal(self, client: APIClient) -> LimitExceeded | None:
-        """Return why any request of a client would be refused now, as far as known."""
+        """Return why every request of a client would be refused now, judged from known totals."""
         account = self._accounts.get(client.name)
         if account is None or not client.has_limits:
             return None
@@ -260,7 +261,7 @@ class RedisLimits:
     async def _try_reserve(
         self, account: _Account, reservation: Reservation, request: tuple[float | str, ...]
     ) -> tuple[str, float]:
-        """Ask Redis for a reservation; the verdict is ``"unknown"`` if there is no reply."""
+        """Request a reservation from Redis; the verdict is ``"unknown"`` if there is no reply."""
         if not self.is_available:
             return "unknown", 0.0
         try:
@@ -285,7 +286,7 @@ class RedisLimits:
         self._report_soon(account)
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, remaining dollars of today and held dollars of each client with a budget."""
+        """Yield name, today's remaining dollars and held dollars of each client with a budget."""
         for account in self._accounts.values():
             limit = account.client.dollars_per_day
             if limit is None:
@@ -338,7 +339,7 @@ class RedisLimits:
         return verdict, wait
 
     def _report_soon(self, account: _Account) -> None:
-        """Report this gateway's spending and reservations; at most one report per key at a time."""
+        """Report this gateway's spending and reservations, with one report per key at a time."""
         if self.is_available and account.client.name not in self._reports:
             task = asyncio.get_running_loop().create_task(self._report(account))
             self._reports[account.client.name] = task
@@ -357,7 +358,9 @@ class RedisLimits:
             self._reports.pop(account.client.name, None)
 
     async def _report_all(self, *, dirty_only: bool = False) -> None:
-        accounts = [each for each in self._accounts.values() if each.closed or not dirty_only]
+        accounts = [
+            account for account in self._accounts.values() if account.closed or not dirty_only
+        ]
         for start in range(0, len(accounts), _BATCH):
             batch = accounts[start : start + _BATCH]
             await asyncio.gather(*(self._call(account) for account in batch))
@@ -367,7 +370,7 @@ class RedisLimits:
             await self._beat()
 
     async def _sleep(self, seconds: float) -> bool:
-        """Sleep until the time is over or the gateway stops; return whether the gateway stops."""
+        """Sleep for some seconds or until the gateway stops; return whether it stops."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._is_closing.wait()

@@ -1,4 +1,4 @@
-"""Refusals of requests that exceed a limit, and what they tell the client."""
+"""Refusals of requests that exceed a limit, with messages for the client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitExceeded:
 
 
 def too_many_inputs(client: APIClient, requests: int, burst: float) -> LimitExceeded:
-    """Refuse a request with more inputs than the key may ever send at once."""
+    """Refuse a request with more inputs than the key can ever send at once."""
     message = (
         f"This key may make {client.requests_per_minute:g} requests a minute, {math.floor(burst):,}"
         f" of them at once, and each input counts as one, got {requests:,}; send fewer inputs at a"

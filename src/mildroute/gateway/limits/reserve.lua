@@ -1,8 +1,8 @@
--- Count what a gateway has spent under one key, then try to reserve the most that a request may cost.
+-- Count a gateway's spending under one key, then try to reserve the maximum cost of a request.
 -- KEYS: the epoch, the rate of the key, the dollars of the key.
--- ARGV: the epoch that the gateway knows, its name, its report (JSON), and of the request, if there
--- is one: its id, dollars, whether they are bounded, the daily limit or -1, requests, requests a
--- second or -1, burst, and the time after which the gateway no longer waits.
+-- ARGV: the epoch that the gateway joined, the gateway's name and its report (JSON). For a request,
+-- these follow: its id, dollars, whether they are bounded, the daily limit or -1, requests,
+-- requests per second or -1, burst, and the time after which the gateway no longer waits.
 local clock = redis.call('TIME')
 local now = clock[1] + clock[2] / 1e6
 local day = math.floor(now / 86400)
@@ -24,7 +24,7 @@ for _, id in ipairs(report.closed) do
   end
 end
 if report.day == day then
-  -- Totals and not differences: a report that arrives twice counts once.
+  -- Reports contain totals and not differences, so that a report that arrives twice counts once.
   local more = report.spent - (tonumber(redis.call('HGET', KEYS[3], 'by:' .. ARGV[2])) or 0)
   if more > 0 then add('spent', more) add('by:' .. ARGV[2], more) end
 end
@@ -37,7 +37,7 @@ local function reply(verdict, wait)
   for i, number in ipairs(numbers) do numbers[i] = string.format('%.17g', number) end
   return {verdict, unpack(numbers)}
 end
-if ARGV[4] == nil then return reply('told') end
+if ARGV[4] == nil then return reply('reported') end
 local dollars, limit = tonumber(ARGV[5]), tonumber(ARGV[7])
 local requests, rate, burst = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 if now > tonumber(ARGV[11]) then return reply('late') end

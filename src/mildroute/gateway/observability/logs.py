@@ -38,8 +38,8 @@ _FIELD_OF_HEADER = {b"x-mildroute-decision-id": "decision_id", b"x-mildroute-exp
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
     """Log an event with its fields, except for those that are ``None`` or empty.
 
-    The text of an event is constant and contains no values. Two underscores in a field's name stand
-    for a dot.
+    The text of an event is constant and contains no values. Two underscores in a keyword become a
+    dot in the field's name.
     """
     if logger.isEnabledFor(level):
         named = {
@@ -75,8 +75,8 @@ class LogThrottle:
 def log_to_stderr(config: LoggingConfig) -> Iterator[None]:
     """Write the entries of all loggers to stderr in one format while the context is active.
 
-    The gateway's own entries are written from the configured level up, those of libraries from
-    WARNING up.
+    The gateway's own entries are written at the configured level and above, and those of libraries
+    at WARNING and above.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if config.format == "json" else _TextFormatter())
@@ -115,11 +115,11 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, object] = getattr(record, "fields", {})
-        words = [f"{name}={_shown(value)}" for name, value in fields.items()]
-        # Without this, a client could forge a log line with %0A in its path.
+        pairs = [f"{name}={_format_value(value)}" for name, value in fields.items()]
+        # Unescaped, %0A in a path would let a client forge a log line.
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        head = f"{_timestamp(record)} {record.levelname} {record.name}"
-        line = " ".join([head, message, *words])
+        prefix = f"{_timestamp(record)} {record.levelname} {record.name}"
+        line = " ".join([prefix, message, *pairs])
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -129,7 +129,7 @@ def _timestamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if _is_plain(text) else json.dumps(text)
 
@@ -149,10 +149,10 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        # A client that left before the response has seen no status.
+        # A client that disconnects before the response sees no status.
         response: dict[str, Any] = {"status": CLIENT_CLOSED_REQUEST}
 
-        async def send_and_note(message: _Message) -> None:
+        async def send_and_capture(message: _Message) -> None:
             if message["type"] == "http.response.start":
                 response["status"] = message["status"]
                 for name, value in message["headers"]:
@@ -161,7 +161,7 @@ class AccessLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_and_note)
+            await self._app(scope, receive, send_and_capture)
         finally:
             _log_request(scope, response, time.perf_counter() - started)
 

@@ -29,12 +29,12 @@ with needs_extra("prometheus-client", extra="serve", user="mildroute.gateway"):
 
 __all__ = ["CONTENT_TYPE_LATEST", "LEVELS", "STATES", "GatewayMetrics"]
 
-# The times at which series began would double the number of lines.
+# The creation times of series would double the number of lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# Readings of drift as numbers.
+# Drift readings as numbers.
 LEVELS = {"unknown": nan, "steady": 0.0, "moved": 1.0, "shifted": 2.0}
-# States of circuits as numbers.
+# Circuit states as numbers.
 STATES = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 # Folder through which prometheus_client adds up the metrics of several workers.
 WORKERS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -56,18 +56,18 @@ _DECISION_SECONDS = (
     1.0,
 )
 _ANSWER_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-# Seconds between two updates of the gauges of a worker, which another worker may report.
+# Seconds between two updates of a worker's gauges, which another worker may report.
 _REFRESH_INTERVAL = 2.0
 
 
 class GatewayMetrics:
-    """Metrics of one gateway, in a registry of their own.
+    """The metrics of one gateway, in their own registry.
 
     Savings are the difference of two counters, ``mildroute_baseline_dollars_total`` minus
     ``mildroute_spend_dollars_total``: they may be negative, and a counter must not decrease.
 
     Attributes:
-        registry: Registry of this process.
+        registry: The registry of this process.
     """
 
     def __init__(self) -> None:
@@ -102,13 +102,13 @@ class GatewayMetrics:
             ["status", "code"],
             registry=self.registry,
         )
-        # Prometheus sees the growth of a counter only after it has read it once, and alerts look at
+        # Prometheus sees a counter grow only if it has scraped an earlier value, and alerts use
         # these two.
         self.rejected.labels("503", "overloaded")
         self.rejected.labels("503", "limits_unavailable")
         self.choices = Counter(
             "mildroute_choices",
-            "Decisions by the expert to ask first and the reason.",
+            "Decisions, by the expert to call first and the reason.",
             ["expert", "reason"],
             registry=self.registry,
         )
@@ -220,7 +220,7 @@ class GatewayMetrics:
     def _add_state(self) -> None:
         self._in_flight_gauge = self._gauge("in_flight", "Requests in flight.", "livesum")
         self._queue_gauge = self._gauge(
-            "encoder_queue", "Inputs that wait for their vectors.", "livesum"
+            "encoder_queue", "Inputs that wait for the encoder.", "livesum"
         )
         self._circuit_gauge = self._gauge(
             "breaker_state",
@@ -237,7 +237,7 @@ class GatewayMetrics:
         )
         self._store_gauge = self._gauge(
             "store_available",
-            "1 if the shared store responds, 0 while limits are kept without it; NaN without a"
+            "1 if the shared store responds, 0 while limits are enforced without it; NaN without a"
             " store.",
             "livemin",
         )
@@ -271,14 +271,14 @@ class GatewayMetrics:
         )
 
     def set_router(self, digest: str, drift: Drift | None = None) -> None:
-        """Set the router that decides from now on, and the comparison with its training data."""
+        """Set the current router and the comparison of its decisions with its training data."""
         self._drift = drift
         self._show_router(digest, self._router[1])
 
     def set_experts(self, experts: Iterable[str], baseline: str) -> None:
         """Set the experts that can be called, and the one that savings are measured against."""
         self._show_router(self._router[0], baseline)
-        # Prometheus sees the growth of a counter only after it has read it once.
+        # Prometheus sees a counter grow only if it has scraped an earlier value.
         for expert in experts:
             self.spend.labels(expert)
             self.baseline.labels(expert)
@@ -300,7 +300,7 @@ class GatewayMetrics:
         store: Callable[[], bool] | None = None,
         sampling: Callable[[], float] | None = None,
     ) -> None:
-        """Read these sources whenever metrics are collected; None leaves one unchanged.
+        """Read these sources whenever metrics are collected; ``None`` leaves a source unchanged.
 
         Args:
             in_flight: Requests in flight.
@@ -320,13 +320,13 @@ class GatewayMetrics:
         self._sampling = sampling or self._sampling
 
     def record_decision(self, expert: str | None, reason: str, seconds: float) -> None:
-        """Count a decision for an expert; None means that no expert can take the request."""
+        """Count a decision for an expert; ``None`` means that no expert can take the request."""
         self.choices.labels(expert or "none", reason).inc()
         if reason != "pinned":
             observe(self.decision_seconds, seconds)
 
     def record_exploration(self, dollars: float) -> None:
-        """Count the expected extra cost of an exploration draw over the router's choice."""
+        """Count the expected cost of an exploration draw beyond that of the router's choice."""
         add(self.exploration_spend, dollars)
 
     def record_sample(self, result: str) -> None:
@@ -348,9 +348,9 @@ class GatewayMetrics:
 
         Args:
             router: Digest of the router that predicted. A request that began before a reload still
-                has the prediction of the router before it, which is not compared.
+                has the previous router's prediction, which is not compared.
             posterior: Probabilities of the experts.
-            point: Vertices of the operating point, or None.
+            point: Vertices of the operating point, or ``None``.
             best: Index of the expert that ranks first.
         """
         if self._drift is not None and router == self._router[0]:
@@ -376,7 +376,7 @@ class GatewayMetrics:
         self.attempts.labels(expert, error_type).inc()
 
     def record_fallback(self, expert: str, reason: str) -> None:
-        """Count an expert that failed before its first byte, such as by a ``timeout``."""
+        """Count an expert that failed before its first byte, with a reason such as ``timeout``."""
         self.fallbacks.labels(expert, reason).inc()
 
     def record_rejection(self, status: int, code: str | None) -> None:
@@ -410,7 +410,7 @@ class GatewayMetrics:
                 self._level_gauge.labels(name).set(LEVELS[reading.reading])
 
     async def refresh_forever(self) -> None:
-        """Update the gauges again and again, because another worker may report them."""
+        """Update the gauges periodically, because another worker may report them."""
         while True:
             self.refresh()
             await asyncio.sleep(_REFRESH_INTERVAL)
@@ -444,13 +444,13 @@ class Refresher(Collector):
 
 
 def add(counter: Counter, amount: float) -> None:
-    """Add an amount; leave out an impossible one, which would corrupt the sum for good."""
+    """Add an amount; skip an impossible one, which would corrupt the sum permanently."""
     if 0 <= amount < _MAX_AMOUNT:
         counter.inc(amount)
 
 
 def observe(histogram: Histogram, seconds: float) -> None:
-    """Count a duration; leave out an impossible one, which would corrupt the sum for good."""
+    """Record a duration; skip an impossible one, which would corrupt the sum permanently."""
     if 0 <= seconds < _MAX_AMOUNT:
         histogram.observe(seconds)
 

@@ -1,4 +1,4 @@
-"""Traces of requests by OpenTelemetry.
+"""OpenTelemetry traces of requests.
 
 Each request is one span that contains its decision and each attempt, but never any text of a
 request. The trace continues from the client's ``traceparent`` to the expert. Baggage is not
@@ -56,12 +56,12 @@ class Tracing:
     Otherwise, no span is started and there is no overhead.
 
     Args:
-        provider: A ``TracerProvider``; ``None`` uses the one that the process has set.
+        provider: A ``TracerProvider``; ``None`` uses the one that is set for the process.
         clock: Returns nanoseconds since 1970.
 
     Attributes:
-        is_enabled: Whether spans are recorded. If not, forward the client's own ``traceparent``
-            unchanged.
+        is_enabled: Whether spans are recorded. If they are not, forward the client's own
+            ``traceparent`` unchanged.
     """
 
     __slots__ = ("_clock", "_library", "_provider", "is_enabled")
@@ -86,14 +86,14 @@ class Tracing:
         return RequestSpan(self._library, self._clock, path, headers, key)
 
     def close(self) -> None:
-        """Shut down the given provider, if any, which sends the remaining spans."""
+        """Shut down the provider passed to the constructor, which sends the remaining spans."""
         if self._provider is not None:
             self._provider.shutdown()
             self._provider = None
 
 
 def otlp_provider(service: str = "mildroute") -> Any:
-    """Return a provider that sends spans by OTLP over HTTP.
+    """Return a provider that exports spans over OTLP/HTTP.
 
     The standard variables such as ``OTEL_EXPORTER_OTLP_ENDPOINT`` configure it. Call its
     ``shutdown()`` at the end to send the remaining spans.
@@ -113,7 +113,7 @@ def otlp_provider(service: str = "mildroute") -> Any:
 
 
 class _Library:
-    """The parts of OpenTelemetry that spans need, looked up once."""
+    """The parts of OpenTelemetry that spans need, imported once."""
 
     __slots__ = ("api", "propagator", "tracer")
 
@@ -129,10 +129,11 @@ def _load_library(provider: Any) -> _Library | None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
         return None
-    used = trace.get_tracer_provider() if provider is None else provider
-    if isinstance(used, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+    if provider is None:
+        provider = trace.get_tracer_provider()
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
-    return _Library(trace, TraceContextTextMapPropagator(), used.get_tracer("mildroute"))
+    return _Library(trace, TraceContextTextMapPropagator(), provider.get_tracer("mildroute"))
 
 
 class RequestSpan:

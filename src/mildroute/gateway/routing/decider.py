@@ -30,7 +30,7 @@ __all__ = ["RequestDecider", "RoutingResult"]
 _LOG = logging.getLogger(__name__)
 _COUNT_TOKENS = "messages/count_tokens"
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
-# Paths on which a cascade can read answers; the last one only asks for a decision.
+# Paths on which a cascade can read answers; the last one only requests a decision.
 _LOOK_PATHS = ("chat/completions", "completions", "route")
 # The part of a stream's answer that a cascade can read, by the setting ``stream_looks``.
 _STREAM_ANSWERS: dict[str, AnswersRead] = {"route": "none", "hold": "complete"}
@@ -42,7 +42,7 @@ class RoutingResult:
 
     Args:
         decision: The decision: which experts to call.
-        predictor: The router, which continues a cascade; ``None`` if no router was asked.
+        predictor: The router, which continues a cascade; ``None`` if no router was consulted.
         shadow: Returns the choice of the shadow router; ``None`` without one.
     """
 
@@ -77,12 +77,12 @@ class RequestDecider:
         self._pool = pool
         self._config = config
         self._shadow = shadow
-        # Experts without log-probabilities in the latest warning.
+        # Experts that the latest warning about missing log-probabilities named.
         self._without_logprobs: list[str] = []
         self._routes = frozenset((AUTO_MODEL, *config.routes))
 
     def is_route(self, model: str) -> bool:
-        """Return whether a ``model`` is a route, which leaves the choice to the gateway.
+        """Return whether ``model`` is a route, which leaves the choice to the gateway.
 
         Raises:
             APIError: No route and no expert has that name.
@@ -107,7 +107,7 @@ class RequestDecider:
         Args:
             parsed: The request.
             headers: The client's headers, which may set a target.
-            coin_key: Seeds the coin between two vertices.
+            coin_key: Seed of the coin flip between two vertices.
             decision_id: Id of the decision.
 
         Raises:
@@ -135,7 +135,7 @@ class RequestDecider:
         return await self.decide(parsed, target, coin_key, decision_id)
 
     def _token_counter(self) -> str | None:
-        """Return the expert that counts tokens for a client that names none."""
+        """Return an available expert that can count tokens; ``None`` if there is none."""
         for name, status in self._pool.statuses().items():
             if status.is_available and _COUNT_TOKENS not in status.unserved_paths:
                 return name
@@ -149,7 +149,7 @@ class RequestDecider:
         Args:
             parsed: The request.
             target: The target of the request; ``None`` means the router's own operating point.
-            coin_key: Seeds the coin between two vertices.
+            coin_key: Seed of the coin flip between two vertices.
             decision_id: Id of the decision.
 
         Raises:
@@ -179,10 +179,10 @@ class RequestDecider:
         ]
 
         def statuses() -> dict[str, ExpertStatus]:
-            everyone = self._pool.all_statuses()
+            all_statuses = self._pool.all_statuses()
             if experts is None:
-                return everyone
-            return {name: status for name, status in everyone.items() if name in experts}
+                return all_statuses
+            return {name: status for name, status in all_statuses.items() if name in experts}
 
         with _as_api_errors(target):
             decisions = await self._async_decider.decide_batch(members, statuses)
@@ -191,7 +191,7 @@ class RequestDecider:
     async def predict(
         self, parsed: ParsedRequest, target: Target | None, coin_key: str
     ) -> Prediction | None:
-        """Return the router's view of a request, without deciding; ``None`` if it has none in time.
+        """Return the router's prediction without deciding; ``None`` if it is not ready in time.
 
         Raises:
             APIError: The target is out of reach, or too many new targets are pending.
@@ -216,7 +216,7 @@ class RequestDecider:
         return RoutingResult(self._decider.pin(name, request, self._pool.statuses()))
 
     def remember(self, conversation: str | None, expert: str) -> None:
-        """Keep a conversation with the expert that served it."""
+        """Remember which expert served a conversation."""
         self._decider.remember(conversation, expert)
 
     def _request(
@@ -252,12 +252,12 @@ class RequestDecider:
         experts = predictor.logprob_experts & frozenset(self._pool.experts)
         if path == "completions":
             return predictor.logprob_experts
-        silent = sorted(name for name in experts if not self._pool.find(name).has_logprobs)
-        if silent and silent != self._without_logprobs:
-            names = ", ".join(silent)
+        unsupported = sorted(name for name in experts if not self._pool.find(name).has_logprobs)
+        if unsupported and unsupported != self._without_logprobs:
+            names = ", ".join(unsupported)
             _LOG.warning("no looks: the router needs log-probabilities (logprobs) from %s", names)
-        self._without_logprobs = silent
-        return frozenset(silent)
+        self._without_logprobs = unsupported
+        return frozenset(unsupported)
 
     def _start_shadow(self, request: DecisionRequest) -> asyncio.Task[str] | None:
         predictor = None if self._shadow is None else self._shadow.predictor
@@ -266,7 +266,7 @@ class RequestDecider:
         return asyncio.get_running_loop().create_task(self._shadow_choice(predictor, request))
 
     async def _shadow_choice(self, predictor: AsyncPredictor, request: DecisionRequest) -> str:
-        """Return the choice of the shadow router; empty if there is none in time."""
+        """Return the choice of the shadow router; empty if it is not ready in time."""
         try:
             point = await predictor.apoint(request.target)
         except (ArgumentError, TooManyTargetsError):

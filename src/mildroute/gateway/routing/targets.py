@@ -48,11 +48,11 @@ def target_headers(headers: Iterable[Header]) -> dict[str, str]:
     return targets
 
 
-def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) -> Target | None:
+def resolve_target(fields: Mapping[str, Any], model: str, config: RoutingConfig) -> Target | None:
     """Return the target of a request; ``None`` means the router's own operating point.
 
     Args:
-        given: Values that the client sets for ``price_weight``, ``quality``, ``budget`` and
+        fields: Values that the client sets for ``price_weight``, ``quality``, ``budget`` and
             ``preset``; a number takes precedence over a preset.
         model: A route, whose target applies if the client sets none.
         config: Presets and routes.
@@ -60,7 +60,7 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
     Raises:
         APIError: The client names an unknown preset, or sets two numbers or an invalid one.
     """
-    numbers = [name for name in TARGETS if given.get(name) is not None]
+    numbers = [name for name in TARGETS if fields.get(name) is not None]
     if len(numbers) > 1:
         raise APIError(
             400,
@@ -69,10 +69,10 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
         )
     if numbers:
         try:
-            return parse_target(numbers[0], given[numbers[0]])
+            return parse_target(numbers[0], fields[numbers[0]])
         except ArgumentError as error:
             raise APIError(400, str(error), param=numbers[0]) from None
-    preset = given.get("preset")
+    preset = fields.get("preset")
     if preset is not None:
         if not isinstance(preset, str) or preset not in config.presets:
             presets = ", ".join(sorted(config.presets)) or "none is defined"
@@ -85,11 +85,11 @@ def resolve_target(given: Mapping[str, Any], model: str, config: RoutingConfig) 
 
 
 def get_request_id(headers: Iterable[Header]) -> str:
-    """Return the client's id of a request; empty if the client sends none."""
-    sent = [value.decode("latin-1").strip(_SPACE) for name, value in headers if name == REQUEST_ID]
-    if len(sent) > 1:
+    """Return the client's own id for a request; empty if the client sends none."""
+    ids = [value.decode("latin-1").strip(_SPACE) for name, value in headers if name == REQUEST_ID]
+    if len(ids) > 1:
         raise APIError(400, "the header x-request-id must be sent only once.", param="x-request-id")
-    return validate_id(sent[0], "x-request-id") if sent and sent[0] else ""
+    return validate_id(ids[0], "x-request-id") if ids and ids[0] else ""
 
 
 def validate_id(value: Any, param: str) -> str:
@@ -98,7 +98,7 @@ def validate_id(value: Any, param: str) -> str:
         got = f"{len(value):,} characters" if isinstance(value, str) else type(value).__name__
         message = (
             f"a request id must be 1 to {MAX_ID_LENGTH} printable ASCII characters, got {got}; send"
-            " a valid one, or none."
+            " a valid one or omit it."
         )
         raise APIError(400, message, param=param)
     return value

@@ -1,1 +1,1 @@
-"""Sampling: send a share of requests to the other experts as well, and judge all answers."""
+"""Sampling, which sends a share of requests to the other experts too and judges all answers."""

@@ -29,7 +29,7 @@ _LOCK_SECONDS = 10.0
 
 
 class Reserved(NamedTuple):
-    """Dollars held, and the day that they count against."""
+    """Held dollars, and the day whose budget they count against."""
 
     dollars: float
     day: float
@@ -54,7 +54,7 @@ class FileBudget:
         self.left = math.nan
 
     async def reserve(self, dollars: float) -> Reserved | None:
-        """Hold dollars before a call; return ``None`` if too little is left or the file fails."""
+        """Hold dollars before a call; return ``None`` if too few remain or the file is unusable."""
         try:
             day = await asyncio.to_thread(self._add, dollars, None)
         except (OSError, TableError, ValueError, TypeError, KeyError) as error:
@@ -86,9 +86,9 @@ class FileBudget:
             if held_on is None and dollars > self.left + ROUNDING:
                 return None
             if held_on is None or held_on == day:
-                with atomic_write(self._path) as beside:
+                with atomic_write(self._path) as replacement:
                     document = {"day": day, "dollars": spent + dollars}
-                    beside.write_text(json.dumps(document), encoding="utf-8")
+                    replacement.write_text(json.dumps(document), encoding="utf-8")
                 self.left -= dollars
             return day
 
@@ -116,11 +116,11 @@ class MeteredExpert(Expert):
         self.concurrency = expert.concurrency
 
     def max_cost(self, query: Query) -> float:
-        """Return an upper bound of the expert's charge."""
+        """Return an upper bound on the expert's charge."""
         return self._expert.max_cost(query)
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """Ask the expert, if the budget covers its maximum charge."""
+        """Call the expert if the budget covers its maximum charge."""
         held = await self._budget.reserve(sum(map(self.max_cost, batch)))
         if held is None:
             return [Answer(None, error="the daily budget for sampling is spent") for _ in batch]

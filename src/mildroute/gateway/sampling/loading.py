@@ -27,7 +27,7 @@ def load_sampler(
     """Return the sampler of a gateway; ``None`` if sampling is off.
 
     Raises:
-        ArgumentError: The settings of sampling are incomplete or cannot work.
+        ArgumentError: The settings of sampling are incomplete or contradictory.
     """
     sampling, folder = config.sampling, config.log.folder
     if not sampling.rate:
@@ -37,7 +37,8 @@ def load_sampler(
         raise ArgumentError(
             "sampling needs a judge, a dollar limit and a log, got judge"
             f" {sampling.judge!r:.60}, max_dollars_per_day {limit} and log {folder}; set"
-            " sampling.judge, sampling.max_dollars_per_day and log.folder, or sampling.rate to 0."
+            " sampling.judge, sampling.max_dollars_per_day and log.folder, or set sampling.rate to"
+            " 0."
         )
     names = [spec.name for spec in file.experts if spec.kind in CALLABLE_KINDS]
     unknown = [name for name in sampling.experts if name not in names]
@@ -59,13 +60,13 @@ def load_sampler(
 
 
 def _check_judge(judge: Judge) -> None:
-    """Refuse a judge that needs more than the request, or whose price is unbounded."""
+    """Reject a judge that needs more than the request, or whose cost is unbounded."""
     probe = Query("probe", "What is 2 + 2?")
-    lack = judge.missing_fields(probe)
-    if lack:
+    missing = judge.missing_fields(probe)
+    if missing:
         raise ArgumentError(
             "sampling needs a judge that can score an answer from the request alone, got"
-            f" {judge.name!r}: {lack}; use graded, or collect with references instead."
+            f" {judge.name!r}: {missing}; use graded, or collect with references instead."
         )
     if not math.isfinite(judge.max_cost(probe, "4")):
         raise ArgumentError(

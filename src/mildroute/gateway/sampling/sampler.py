@@ -1,4 +1,4 @@
-"""The sampler, which works in the background after the response has been sent."""
+"""The sampler, which runs in the background after the response has been sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["OPT_OUT", "Sampler"]
 _LOG = logging.getLogger(__name__)
 # Header of clients that do not want their requests sampled.
 OPT_OUT = "x-mildroute-sampling"
-# Needs of requests that a judge of text cannot take into account.
+# Required capabilities of requests that a text judge cannot assess.
 _UNSEEN = frozenset({"tools", "vision"})
 _TRACES = (b"traceparent", b"tracestate")
 # Failures after which no answer can have been generated and billed.
@@ -46,8 +46,8 @@ _UNBILLED = frozenset(
     }
 )
 # Seconds that a sampled call waits for a free slot of its expert, and between two checks.
-_PATIENCE = 60.0
-_LOOK = 0.05
+_SLOT_TIMEOUT = 60.0
+_SLOT_INTERVAL = 0.05
 # Maximum bytes of a request that may be sampled.
 _MAX_BODY = 1 << 16
 
@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
         cost_usd: Dollars charged, or ``None``.
         seconds: Seconds from request to answer, or ``None``.
         tokens: Number of tokens of the request and of the answer.
-        counted: Dollars counted against the budget: the bill, or its maximum if there is no bill.
+        counted: Dollars counted against the budget: the reported cost, or the maximum without one.
     """
 
     text: str | None = None
@@ -143,7 +143,7 @@ class Sampler:
         self.log.close()
 
     def takes(self, context: RequestContext, request: Request) -> bool:
-        """Return whether to sample a request: an independent coin among the eligible requests.
+        """Return whether to sample a request, by an independent draw among eligible requests.
 
         If so, keep the response for :meth:`offer`.
         """
@@ -165,12 +165,12 @@ class Sampler:
             return
         calls = reversed(context.attempts.calls)
         call = next(call for call in calls if call.expert == context.served_by)
-        kept = [header for header in headers if header[0] not in _TRACES]
+        headers = [header for header in headers if header[0] not in _TRACES]
         task = _Task(
             context.decision_id,
             context.time,
             context.parsed,
-            forward_request_headers(kept),
+            forward_request_headers(headers),
             context.served_by,
             bytes(context.answer),
             _Asked(
@@ -198,11 +198,11 @@ class Sampler:
                 await self._look_for_enough()
 
     async def _sample(self, task: _Task) -> str:
-        """Ask the other experts, judge all answers and log the scores.
+        """Call the other experts, judge all answers and log the scores.
 
         Returns:
-            ``full`` if all experts have scores, ``partial`` if some have, ``failed`` if none has,
-            ``no_budget`` if no call was made for lack of budget.
+            ``full`` if all experts have scores, ``partial`` if some have one, ``failed`` if none
+            has one, or ``no_budget`` if the budget does not cover the calls.
         """
         text = await asyncio.to_thread(answer_text, task.answer)
         parsed = _bounded(task.parsed, self._max_output_tokens)
@@ -228,7 +228,7 @@ class Sampler:
         return await self._judge_all(task, answers)
 
     def _may_ask(self, name: str, task: _Task) -> bool:
-        """Return whether an expert exists, did not serve the request, and could have."""
+        """Return whether an expert exists and could have served the request but did not."""
         expert = self._pool.callable.get(name)
         if expert is None or name == task.served_by:
             return False
@@ -238,7 +238,7 @@ class Sampler:
         return is_able and (status.context is None or tokens <= status.context)
 
     def _max_dollars(self, expert: UpstreamExpert, parsed: ParsedRequest) -> float:
-        """Return the maximum cost of a call, since no token is shorter than a byte."""
+        """Return the maximum cost of a call, which has at most one token per byte."""
         longest = replace(parsed, tokens_in=parsed.size + HIDDEN_PROMPT)
         return self._pool.max_charge(longest, expert.name).dollars
 
@@ -343,7 +343,7 @@ class Sampler:
 
 
 def _bounded(parsed: ParsedRequest, max_tokens: int) -> ParsedRequest:
-    """Return the request with a maximum answer length, so that its cost is bounded."""
+    """Return the request with a maximum answer length, which bounds its cost."""
     if parsed.tokens_out is not None:
         return parsed
     fields = {name: value for name, value in parsed.fields.items() if value is not None}
@@ -353,11 +353,11 @@ def _bounded(parsed: ParsedRequest, max_tokens: int) -> ParsedRequest:
 async def _has_room(expert: UpstreamExpert) -> bool:
     """Wait for a slot that no client's request needs; return whether one became free."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + _PATIENCE
-    while expert.upstream is not None and loop.time() < end:
+    deadline = loop.time() + _SLOT_TIMEOUT
+    while expert.upstream is not None and loop.time() < deadline:
         if expert.upstream.slots.is_free and expert.status().has_capacity:
             return True
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_SLOT_INTERVAL)
     return False
 
 

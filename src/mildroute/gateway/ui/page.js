@@ -1,24 +1,24 @@
-// The page of a gateway. Everything from outside is inserted as text, never as markup.
+// The gateway's web page. External values are inserted as text, never as markup.
 "use strict";
 
 (() => {
   const INTERVAL = 3000;
   const byId = (id) => document.getElementById(id);
-  const key = (who) => sessionStorage.getItem(`mildroute.${who}`) || "";
+  const key = (role) => sessionStorage.getItem(`mildroute.${role}`) || "";
   const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
   const percent = (value) => (isNumber(value) ? `${(100 * value).toFixed(1)}%` : "-");
   const dollars = (value) => (isNumber(value) ? `$${Math.abs(value) >= 100 ? value.toFixed(2) : value.toPrecision(3)}` : "-");
   let needsClientKey = false;
   let timer = 0;
 
-  function keep(who, value) {
-    if (value) sessionStorage.setItem(`mildroute.${who}`, value);
-    else sessionStorage.removeItem(`mildroute.${who}`);
+  function storeKey(role, value) {
+    if (value) sessionStorage.setItem(`mildroute.${role}`, value);
+    else sessionStorage.removeItem(`mildroute.${role}`);
   }
 
-  async function call(path, who, options = {}) {
+  async function call(path, role, options = {}) {
     const headers = { ...options.headers };
-    if (key(who)) headers.authorization = `Bearer ${key(who)}`;
+    if (key(role)) headers.authorization = `Bearer ${key(role)}`;
     let response;
     try {
       response = await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, headers });
@@ -26,7 +26,7 @@
       throw new Error("The gateway does not respond.");
     }
     if (response.ok) return response.json();
-    let message = `The gateway answered with status ${response.status}.`;
+    let message = `The gateway responded with status ${response.status}.`;
     try {
       message = String((await response.json()).error.message);
     } catch { /* The body is not JSON. */ }
@@ -84,7 +84,7 @@
 
   function showDecision(decision) {
     byId("decision").textContent = `${decision.expert || "No expert"} would answer; reason: ${decision.reason}.`;
-    fill("ranking-rows", (decision.ranking || []).map((each) => [each.expert, isNumber(each.score) ? each.score.toFixed(3) : "-", dollars(each.dollars), percent(each.posterior)]));
+    fill("ranking-rows", (decision.ranking || []).map((row) => [row.expert, isNumber(row.score) ? row.score.toFixed(3) : "-", dollars(row.dollars), percent(row.posterior)]));
     byId("ranking").hidden = false;
   }
 
@@ -115,9 +115,9 @@
   }
 
   function useKeys(isForgotten) {
-    for (const who of ["admin", "client"]) {
-      const field = byId(`${who}-key`);
-      if (isForgotten || field.value.trim()) keep(who, isForgotten ? "" : field.value.trim());
+    for (const role of ["admin", "client"]) {
+      const field = byId(`${role}-key`);
+      if (isForgotten || field.value.trim()) storeKey(role, isForgotten ? "" : field.value.trim());
       field.value = "";
     }
     poll();

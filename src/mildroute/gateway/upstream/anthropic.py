@@ -1,4 +1,4 @@
-"""Experts behind Anthropic's Messages API, whose requests and answers stay as they are."""
+"""Experts behind Anthropic's Messages API, whose requests and answers are not translated."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["AnthropicUpstream"]
 
 
 class AnthropicUpstream(OpenAIUpstream):
-    """Calls one expert of kind ``anthropic``.
+    """A client for one expert of kind ``anthropic``.
 
     Args:
-        spec: The expert, as experts.yaml describes it; the other arguments are those of
+        spec: The expert's entry in experts.yaml; the other arguments are those of
             :class:`OpenAIUpstream`.
     """
 
@@ -28,12 +28,12 @@ class AnthropicUpstream(OpenAIUpstream):
     def _configured_headers(self, spec: ExpertSpec) -> RequestHeaders:
         headers = anthropic_headers(spec.settings)
         if headers["anthropic-version"] == VERSION:
-            # The version of a client holds before the default one.
+            # A client's version takes precedence over the default.
             del headers["anthropic-version"]
         return RequestHeaders(headers)
 
     def target(self, operation: str) -> CallTarget:
-        """Return what calls of an operation are for."""
+        """Return the trace target of calls of an operation."""
         return super().target(operation)._replace(provider="anthropic")
 
     def url(self, path: str) -> yarl.URL:

@@ -25,7 +25,7 @@ class AttemptFailure:
         reason: One of :data:`~mildroute.gateway.upstream.failures.FAILURE_REASONS`.
         status: HTTP status of its error, or ``None``.
         retry_after: Seconds for which it gets no call, or ``None``.
-        detail: The reason why it cannot serve the request, for the client; may be empty.
+        detail: Explanation for the client of why it cannot serve the request; may be empty.
     """
 
     expert: str
@@ -39,9 +39,9 @@ class AttemptRecord:
     """One call to an expert, for the decision log.
 
     Attributes:
-        reason: Reason of the failure; empty without one.
+        reason: Reason for the failure; empty without one.
         status: HTTP status of its response; 0 without a response.
-        charge: Tokens and dollars that it is charged.
+        charge: Tokens and dollars charged for the call.
         first_chunk: Seconds until the first event of its stream, or ``None``.
         seconds: Duration of the call; 0 while it runs.
         target: The call's provider, model and server.
@@ -133,8 +133,8 @@ class AttemptLog:
     Attributes:
         calls: Every call to an expert, in order.
         failures: Failures of experts that were called or skipped, in order.
-        is_abandoned: Whether the client has left; then no other expert is called.
-        waited: Seconds that were spent on calls until the first byte of a response.
+        is_abandoned: Whether the client has disconnected, so that no other expert is called.
+        waited: Seconds spent on calls before the first byte of a response.
         request: Unique number of the request.
     """
 
@@ -148,7 +148,7 @@ class AttemptLog:
         self.waited = 0.0
 
     def abandon(self) -> None:
-        """Record that the client has left."""
+        """Record that the client has disconnected."""
         self.is_abandoned = True
 
     def start(self, call: AttemptRecord) -> None:
@@ -176,7 +176,7 @@ class Attempt:
     Args:
         expert: The expert that responded.
         response: The response: complete, or a stream from its first bytes on.
-        started: When the call began, on the clock of the circuit.
+        started: Time at which the call began, on the clock of the circuit.
         call: Its record.
         request: Unique number of the request.
     """

@@ -51,7 +51,7 @@ class UpstreamRequest(NamedTuple):
 
     Args:
         parsed: The client's request.
-        headers: Headers of the client that the expert gets.
+        headers: Headers of the client that are forwarded to the expert.
         logprobs: Whether a cascade needs the log-probabilities of the answer.
     """
 
@@ -64,11 +64,11 @@ class Deadlines(NamedTuple):
     """Limits on the time and the size of a response.
 
     Args:
-        first_byte_at: When the first byte of a stream must have arrived, on the loop's clock, and
-            when a call must have a slot. A response that is not streamed arrives after the expert
-            has generated all of it, so it has until ``complete_at``.
-        idle_timeout: Seconds without a byte after that.
-        complete_at: When a response that is not streamed must be complete.
+        first_byte_at: Time by which the first byte of a stream must arrive and a call must have a
+            slot, on the loop's clock. A response that is not streamed arrives after the expert has
+            generated all of it, so it has until ``complete_at``.
+        idle_timeout: Maximum seconds without a byte after that.
+        complete_at: Time by which a response that is not streamed must be complete.
         max_bytes: Maximum bytes of a response that is not streamed.
     """
 
@@ -91,11 +91,11 @@ class Chunks(Protocol):
 
 
 class Upstream(Protocol):
-    """Calls one expert.
+    """A client that calls one expert.
 
     Attributes:
         includes_usage: Whether to request usage for a stream when the client did not.
-        has_logprobs: Whether the expert may be asked for log-probabilities.
+        has_logprobs: Whether log-probabilities may be requested from the expert.
         paths: Paths below ``/v1`` that the expert serves.
         slots: Bounds the concurrent calls.
     """
@@ -109,8 +109,8 @@ class Upstream(Protocol):
         """Send a request once.
 
         Returns:
-            The response, complete, or from its first bytes on if the request wants a stream. Close
-            it in any case.
+            The response. It is complete, or begins with its first bytes if the request wants a
+            stream. The caller must close it.
 
         Raises:
             UpstreamError: There is no response.
@@ -118,7 +118,7 @@ class Upstream(Protocol):
         ...
 
     def target(self, operation: str) -> CallTarget:
-        """Return the target of calls for an operation, as metrics and traces name it."""
+        """Return the target of an operation's calls, for metrics and traces."""
         ...
 
     def close(self) -> None:
@@ -149,12 +149,12 @@ class CallSlots:
 
     @property
     def has_capacity(self) -> bool:
-        """Return whether a call would be made soon: at most one queued call per slot."""
+        """Return whether a call would be made soon, that is, at most one call per slot waits."""
         return self.waiting < self._limit
 
     @property
     def is_free(self) -> bool:
-        """Return whether a call would be made at once, ahead of no other."""
+        """Return whether a call would be made at once, without overtaking a waiting one."""
         return not self.waiting and self.calls < self._limit
 
     async def acquire(self, until: float) -> None:
@@ -182,15 +182,15 @@ class CallSlots:
 
 
 class UpstreamResponse:
-    """The response of an expert: complete, or a stream of events from its first bytes on.
+    """An expert's response, either complete or a stream of events.
 
     Args:
         status: Status of the response.
         headers: Headers of the response, names in lower case.
-        secrets: Keys to remove, in case the expert repeats them in an error.
+        secrets: Keys to remove, in case the expert echoes them in an error.
         body: The complete body, if it is not a stream.
         chunks: The body of a stream of events, or ``None``.
-        idle_timeout: Seconds that may pass without a byte of a stream.
+        idle_timeout: Maximum seconds without a byte of a stream.
         on_close: Called once when the response is closed.
 
     Attributes:
@@ -231,7 +231,7 @@ class UpstreamResponse:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of it has arrived, and a stream has ended properly."""
+        """Return whether the whole body has arrived and, if it is a stream, has ended properly."""
         return self._has_arrived and self.flaw is None
 
     @property
@@ -253,7 +253,7 @@ class UpstreamResponse:
 
     @property
     def usage(self) -> TokenUsage:
-        """Return the tokens of the request and of the response, as far as they are reported."""
+        """Return the reported tokens of the request and of the response."""
         if self.has_events:
             return self._state.usage
         return tokens_of_usage(usage_of_document(self.document)) or TokenUsage()
@@ -352,7 +352,7 @@ class UpstreamResponse:
 
 
 def _scrubbed(data: bytes, secrets: SecretSet) -> bytes:
-    """Return an expert's error without the keys that it may repeat."""
+    """Return an expert's error without the keys that it may echo."""
     if not secrets.has_secrets:
         return data
     return secrets.scrub(data.decode("latin-1")).encode("latin-1")

@@ -10,7 +10,7 @@ from mildroute.gateway.http.body import ParsedRequest
 
 __all__ = ["Charge", "PricedExpert", "charge_of_call"]
 
-# How a call has ended, as far as its charge depends on it.
+# The endings of a call that determine its charge.
 CallEnd = Literal["answered", "unknown"]
 
 
@@ -21,8 +21,8 @@ class Charge(NamedTuple):
         tokens_in: Tokens of the request.
         tokens_out: Tokens of the response.
         cached_tokens: Tokens of the request that came from the provider's prompt cache.
-        dollars: Dollars of all of them.
-        is_reported: Whether the expert has reported the tokens; else they are an estimate.
+        dollars: Cost of all tokens.
+        is_reported: Whether the expert reported the tokens; otherwise they are estimates.
     """
 
     tokens_in: int = 0
@@ -33,10 +33,10 @@ class Charge(NamedTuple):
 
 
 class PricedExpert(Protocol):
-    """An expert as far as charges depend on it.
+    """The properties of an expert that determine its charges.
 
     Attributes:
-        max_tokens: Tokens that no call can exceed.
+        max_tokens: Maximum tokens of any call.
     """
 
     max_tokens: int
@@ -62,22 +62,22 @@ def charge_of_call(
     Args:
         expert: The expert that was called.
         parsed: The request.
-        end: ``"answered"`` charges the tokens that the response reports, or else an estimate by its
-            size, within what the request allowed. ``"unknown"`` charges the maximum cost of the
-            call: the response did not come, and may have been generated.
-        usage: Tokens of a response that came.
-        size: Bytes of a response that came.
-        max_output_tokens: Tokens of a response if the request sets no limit.
+        end: ``"answered"`` charges the tokens that the response reports, or an estimate from its
+            size, up to the maximum that the request allowed. ``"unknown"`` charges the maximum
+            cost of the call, because the response did not arrive but may have been generated.
+        usage: Token usage that the response reported.
+        size: Bytes of the response that arrived.
+        max_output_tokens: Maximum tokens of a response if the request sets no limit.
     """
     if parsed.path == "messages/count_tokens":
-        # Anthropic counts for nothing.
+        # Anthropic counts tokens free of charge.
         return Charge()
     allowed = None if parsed.tokens_out is None else parsed.tokens_out * parsed.choices
     has_text = parsed.path != "embeddings"
     if end == "unknown":
         bound = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
         tokens_out = min(bound, expert.max_tokens) * parsed.choices if has_text else 0
-        # All of the request may be written to the provider's prompt cache, which may cost more.
+        # The whole request may be written to the provider's prompt cache, which may cost more.
         written = expert.cost(parsed.tokens_in, tokens_out, written_tokens=parsed.tokens_in)
         dollars = max(expert.cost(parsed.tokens_in, tokens_out), written)
         return Charge(parsed.tokens_in, tokens_out, dollars=dollars)
@@ -86,7 +86,7 @@ def charge_of_call(
     estimate = size // CHARACTERS_PER_TOKEN if has_text else 0
     tokens_out = estimate if usage.tokens_out is None else usage.tokens_out
     if not usage.is_reported and allowed is not None:
-        # A server that sends too much must not raise the bill above what the request allowed.
+        # A server that sends too much must not raise the bill above the limit of the request.
         tokens_out = min(tokens_out, allowed)
     dollars = expert.cost(tokens_in, tokens_out, usage.cached_tokens, usage.written_tokens)
     return Charge(tokens_in, tokens_out, usage.cached_tokens, dollars, usage.is_reported)

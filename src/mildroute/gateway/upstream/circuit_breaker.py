@@ -14,7 +14,8 @@ from mildroute.gateway.upstream.window import CallWindow
 __all__ = ["CircuitBreaker", "State"]
 
 
-# Calls go through; no call does; one call, the probe, may go or is in flight.
+# "closed" lets all calls through, "open" lets none through, and "half-open" lets one through, the
+# probe.
 State = Literal["closed", "open", "half-open"]
 
 
@@ -29,12 +30,12 @@ class CircuitBreaker:
     Every call that was let through must end in one of :meth:`record_success`,
     :meth:`record_failure` and :meth:`release`. Record the success at the first byte of the
     response, not at the end of a long one. A probe that is never reported expires after the longest
-    cooldown. All three take the moment at which the call started: a call that had started before
-    the circuit opened shows nothing new, and is not counted. Not safe for use in several threads.
+    cooldown. All three take the time at which the call started: a call that started before the
+    circuit opened is not counted, because it says nothing new. The class is not thread-safe.
 
     Args:
         config: Thresholds and durations.
-        clock: Monotonic seconds.
+        clock: Returns monotonic seconds.
         random: Returns a uniform number in [0, 1).
         on_change: Called with the new state after each change, or ``None``.
     """
@@ -77,9 +78,9 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """``"closed"``, ``"open"`` or ``"half-open"``.
+        """Return the state that a call would meet now: closed, open or half-open.
 
-        It is the state that a call would meet now, even if there was no call for long.
+        An open circuit becomes half-open once a probe is due, even if no call is made.
         """
         return (
             "half-open"
@@ -95,14 +96,14 @@ class CircuitBreaker:
         return max(self._probe_at - self._clock(), 0.0) if self._state == "open" else 1.0
 
     def allows_call(self) -> bool:
-        """Return whether a call would be let through now, without changing the state."""
+        """Return whether a call would be let through now; do not change the state."""
         if self._state == "closed":
             return True
         now = self._clock()
         return now >= self._probe_at if self._state == "open" else now >= self._probe_expires_at
 
     def try_acquire(self) -> bool:
-        """Let a call through, as the probe if one is due; return False if the circuit is open."""
+        """Let a call through, as the probe if one is due; return ``False`` if it is refused."""
         if self._state == "closed":
             return True
         if not self.allows_call():
@@ -130,7 +131,7 @@ class CircuitBreaker:
         """Record that the expert did not respond, or responded with an error of its own.
 
         Args:
-            started: When the call began.
+            started: Time at which the call began.
             request: Number of the request. Its consecutive attempts count once, so that a single
                 bad request cannot make the expert unavailable to all others.
         """
@@ -154,7 +155,7 @@ class CircuitBreaker:
             self._open(min(config.cooldown, config.max_cooldown))
 
     def release(self, started: float | None = None) -> None:
-        """Release a cancelled call, which shows nothing; another call may be the probe."""
+        """Release a cancelled call, so that another call can be the probe."""
         if self._state == "half-open" and not self._is_stale(started):
             self._probe_expires_at = self._clock()
 

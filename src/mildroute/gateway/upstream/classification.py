@@ -18,7 +18,7 @@ _REASON_OF_STATUS = {
 _TOO_LONG = (400, 413)
 _JSON_LIKE = (b"", b"text/plain", b"application/octet-stream", b"text/event-stream")
 _MEMBERS_OF_ANSWERS = ("choices", "data", "output", "content")
-# Some APIs send an error of null with every answer.
+# Some APIs send "error": null with every answer.
 _may_be_error = re.compile(rb'"error"\s*:\s*[^\sn]').search
 _names_length = re.compile(
     rb"context_length_exceeded|context (?:length|window|size)|(?:prompt|input) is too long"
@@ -29,12 +29,12 @@ _names_length = re.compile(
 
 
 def classify_response(status: int, headers: list[Header], body: bytes, *, is_complete: bool) -> str:
-    """Return why a response is not forwarded; empty if it is.
+    """Return the reason for not forwarding a response; empty if it is forwarded.
 
-    A 4xx is the client's concern and is forwarded, unless it means that the gateway calls the
-    expert wrongly: with a bad key, without credit, or at an address or for a model that does not
-    exist. Redirects are not followed. A 2xx must be JSON or a stream of events, by its content
-    type and its first and last bytes, and must not be an error in place of an answer.
+    A 4xx is the client's concern and is forwarded, unless it means that the gateway is
+    misconfigured: it uses a bad key, has no credit, or names an address or a model that does not
+    exist. Redirects are not followed. A 2xx must be JSON or a stream of events, judged by its
+    content type and its first and last bytes, and must not be an error in place of an answer.
     """
     if 200 <= status < 300:
         return _classify_success(headers, body, is_complete=is_complete)
@@ -67,7 +67,7 @@ def _classify_success(headers: list[Header], body: bytes, *, is_complete: bool) 
 
 
 def _is_error(body: bytes) -> bool:
-    """Return whether a document has an error in place of an answer, as OpenRouter sends it."""
+    """Return whether a document is an error in place of an answer, such as OpenRouter sends."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -21,11 +21,11 @@ __all__ = [
 
 
 class UpstreamError(MildrouteError):
-    """A response that did not arrive, or not completely.
+    """A response that did not arrive, or arrived incomplete.
 
     Attributes:
         reason: Name of the error in metrics and traces.
-        detail: Why the request cannot be served, for its client, or an empty text.
+        detail: Explanation for the client of why the request cannot be served; may be empty.
     """
 
     reason: ClassVar[str] = "failed"
@@ -87,7 +87,8 @@ class UnsupportedRequest(UpstreamError):  # noqa: N818
     """The API of the expert cannot express the request, so it was not sent.
 
     Args:
-        detail: The rule, what broke it and the way out; of the request, only names of fields.
+        detail: Message that states the rule, the violation and the remedy. It quotes nothing from
+            the request except names of fields.
     """
 
     reason = "unsupported"

@@ -1,4 +1,4 @@
-"""Failover: the next expert if one fails, and retry rounds if all do."""
+"""Failover to the next expert if one fails, with retry rounds if all fail."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from mildroute.gateway.upstream.retry_budget import RetryBudget
 __all__ = ["Failover"]
 
 
-# A client can provoke these by what it requests; they must not open a circuit for the others.
+# A client's request can provoke these errors, so they must not open a circuit for other clients.
 _CAUSED_BY_REQUEST = (UpstreamOverloaded, ResponseTooLarge, UnsupportedRequest)
 _PERHAPS_CAUSED_BY_REQUEST = (403, 404, 405)
-# Failures after which the same expert may be called again: it cannot have generated an answer that
-# is billed. After a lost connection or a timeout it can.
+# Failures after which the same expert may be called again, because it cannot have generated an
+# answer that is billed. After a lost connection or a timeout, it may have.
 _TRANSIENT = {"connect", RATE_LIMITED, "5xx", "error_body", "circuit_open"}
 # Seconds between two rounds, and the longest wait for an expert or the next probe of its circuit.
-# Experts that restart are back by then: without the wait 0.6% of requests failed in
-# benchmarks/service/chaos.py.
+# Experts that restart are usually available again by then: without the wait, 0.6% of requests
+# failed in benchmarks/service/chaos.py.
 _PAUSES = (0.1, 0.5)
 # Seconds by which a timer may fire too early, on some event loops.
 _TIMER_TOLERANCE = 0.002
@@ -43,9 +43,9 @@ _MAX_PAUSE = 2.5
 
 
 class Failover:
-    """Calls the experts of a decision until one responds.
+    """A caller that tries the experts of a decision until one responds.
 
-    If all have failed, those whose failure may pass are called again after a short pause, in as
+    If all have failed, those with a transient failure are called again after a short pause, in as
     many rounds as the settings and the deadline allow and for at most a fifth of recent requests.
     An expert whose circuit is open gets only its probes, unless another expert has just failed for
     the same request. If all circuits are open, the request waits for the next probe, or is
@@ -53,7 +53,7 @@ class Failover:
 
     Args:
         clock: Clock of the circuits.
-        now: Seconds since 1970, for dates in Retry-After.
+        now: Returns seconds since 1970, for dates in Retry-After.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Failover:
             log: Receives the calls and failures.
             span: Span of the request, or ``None``.
             deadline: Time on the event loop's clock; defaults to now plus the request timeout.
-            is_look: Whether a cascade can continue without these experts. If so, none of them is
+            is_look: Whether a cascade can continue without these experts. If so, no expert is
                 called twice, or while its circuit is open.
         """
         started = time.perf_counter()
@@ -240,7 +240,7 @@ class Failover:
         return None
 
     def _classify(self, expert: UpstreamExpert, response: UpstreamResponse, calls: _Calls) -> str:
-        """Return why a response is not forwarded; empty if it is."""
+        """Return the reason for not forwarding a response; empty if it is forwarded."""
         flaw = response.flaw
         if flaw is not None:
             return flaw.reason
@@ -280,8 +280,8 @@ class _Calls:
     """The state that all calls of one request share.
 
     Attributes:
-        is_retry: Whether all of them have been called before.
-        context: Tokens that were too few for the request, or ``None``.
+        is_retry: Whether this is a retry round, after all experts have been called.
+        context: Largest context that was too short for the request, in tokens, or ``None``.
     """
 
     request: UpstreamRequest
@@ -309,7 +309,7 @@ def _start_call(expert: UpstreamExpert, calls: _Calls) -> AttemptRecord:
 def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
     """Return whether a response that is not streamed missed the deadline of the request.
 
-    That is not the fault of the expert.
+    A long answer is not the fault of the expert.
     """
     return (
         isinstance(error, UpstreamTimeout)

@@ -12,7 +12,7 @@ from mildroute.gateway.upstream.errors import (
 
 __all__ = ["FAILURE_REASONS", "error_from_failures"]
 
-# Reasons of failures, in the words of error messages.
+# Reasons for failures, as worded in error messages.
 FAILURE_REASONS = {
     "overloaded": "had reached its concurrency limit",
     "connect": "could not be reached",
@@ -36,7 +36,7 @@ _STATUS_OF_REASON = {"timeout": 504, "circuit_open": 503, "overloaded": 503, _UN
 
 
 def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
-    """Return the error if no expert responded, which tells why each of them failed.
+    """Return the error for a request that no expert served, with the reason of each failure.
 
     Args:
         failures: Failures in order; empty if there was no time to call an expert.

@@ -27,7 +27,7 @@ __all__ = ["LiteLLMUpstream"]
 _JSON_HEADERS: tuple[Header, ...] = ((b"content-type", b"application/json"),)
 _STREAM_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/event-stream"),)
 _DONE = b"data: [DONE]\n\n"
-# Providers by LiteLLM's names where OpenTelemetry has others.
+# OpenTelemetry's provider names, by LiteLLM's names where they differ.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "azure_ai": "azure.ai.inference",
@@ -42,19 +42,19 @@ _PROVIDERS = {
 
 
 class LiteLLMUpstream:
-    """Calls one expert of kind ``litellm``.
+    """A client for one expert of kind ``litellm``.
 
     Creating an instance imports LiteLLM and prepares it, which takes seconds. The SDK manages the
     connections to the provider.
 
     Args:
-        spec: The expert, as experts.yaml describes it.
+        spec: The expert's entry in experts.yaml.
         connect_timeout: Ignored, because the SDK connects.
-        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; others wait.
+        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; further calls wait.
 
     Attributes:
         includes_usage: Whether to request usage for a stream when the client did not.
-        has_logprobs: Whether the expert may be asked for log-probabilities.
+        has_logprobs: Whether log-probabilities may be requested from the expert.
         slots: Bounds the concurrent calls.
     """
 
@@ -72,7 +72,7 @@ class LiteLLMUpstream:
         self.includes_usage = bool(spec.settings.get("include_usage", True))
         self.has_logprobs = bool(spec.settings.get("logprobs", False))
         self._sdk_model = LiteLLMModel(spec.settings)
-        # LiteLLM logs parts of requests, such as the address of an image. Its errors are returned.
+        # LiteLLM logs parts of requests, such as the URL of an image. Its errors are returned.
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
         self._sdk_model.warm_up()
         self._guard = LogGuard(self._sdk_model.secrets)
@@ -100,11 +100,11 @@ class LiteLLMUpstream:
             raise error.with_traceback(None) from None
 
     def close(self) -> None:
-        """Make no further call."""
+        """Stop guarding the logs; no further call may be made."""
         self._guard.off()
 
     async def wait_closed(self) -> None:
-        """Make no further call; the SDK closes its own connections."""
+        """Close the client; the SDK closes its own connections."""
         self.close()
 
     async def _call(
@@ -144,7 +144,7 @@ class LiteLLMUpstream:
         )
 
     async def _stream(self, stream: Any, deadlines: Deadlines) -> UpstreamResponse:
-        """Return a stream from its first event on, or an error that came first as a response."""
+        """Return a stream once its first event has arrived, or a response for an earlier error."""
         events = _Events(stream, self._sdk_model)
         error = await events.wait()
         if error is not None:
@@ -171,7 +171,7 @@ class _Events:
         self._closing: asyncio.Task[None] | None = None
 
     async def wait(self) -> HTTPResult | None:
-        """Wait for the first event; return the error that came instead, or ``None``."""
+        """Wait for the first event; return the error that arrived instead, or ``None``."""
         try:
             self._first = await self._next()
         except Exception as error:  # noqa: BLE001 - providers raise anything through the SDK
@@ -218,7 +218,8 @@ def _event_of(chunk: Any) -> bytes:
         del document["usage"]
     choices = document.get("choices") or []
     if "usage" in document and not any(_has_content(choice) for choice in choices):
-        # As OpenAI sends it, so that the event can be removed for clients that did not request it.
+        # Match OpenAI's format, so that the event can be removed for clients that did not request
+        # it.
         document["choices"] = []
     return event_bytes("", document)
 

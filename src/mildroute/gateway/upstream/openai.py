@@ -44,9 +44,9 @@ except ImportError:
 
 __all__ = ["OpenAIUpstream"]
 
-# Seconds that an idle connection is kept: shorter than uvicorn and similar servers keep theirs, so
-# that no request is sent on a connection that the server is closing. Such a POST may have been
-# read, so it is not retried and would be lost.
+# Seconds that an idle connection is kept. uvicorn and similar servers keep theirs longer, so no
+# request is sent on a connection that the server is closing. Such a POST would be lost: it cannot
+# be retried, because the server may have read it.
 _KEEP_ALIVE = 4.0
 _MAX_HEADER = 1 << 16
 # OpenTelemetry's provider names by host suffix.
@@ -71,19 +71,19 @@ _PROVIDERS = {
 
 
 class OpenAIUpstream:
-    """Calls one expert of kind ``openai``.
+    """A client for one expert of kind ``openai``.
 
-    Its address and key come from experts.yaml and from nowhere else. Redirects are not followed,
-    proxies of the environment are ignored, and requests are never retried here.
+    The address and key come from experts.yaml only. Redirects are not followed, proxies of the
+    environment are ignored, and requests are never retried here.
 
     Args:
-        spec: The expert, as experts.yaml describes it.
+        spec: The expert's entry in experts.yaml.
         connect_timeout: Seconds to connect.
-        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; others wait.
+        max_calls: Maximum concurrent calls if the file sets no ``concurrency``; further calls wait.
 
     Attributes:
         includes_usage: Whether to request usage for a stream when the client did not.
-        has_logprobs: Whether the expert may be asked for log-probabilities.
+        has_logprobs: Whether log-probabilities may be requested from the expert.
         slots: Bounds the concurrent calls.
     """
 
@@ -144,7 +144,7 @@ class OpenAIUpstream:
         self._close_if_idle()
 
     async def wait_closed(self) -> None:
-        """Close all connections, also those in use."""
+        """Close all connections, even those in use."""
         self.close()
         if self._session is not None:
             await self._session.close()
@@ -180,7 +180,7 @@ class OpenAIUpstream:
             raise UpstreamProtocolError
         try:
             if is_stream and response.status == 200 and are_events(headers):
-                # A stream counts as answered once its first bytes arrive.
+                # The first-byte deadline applies to the body, not only to the headers.
                 async with asyncio.timeout_at(deadline):
                     await chunks.wait_first_bytes()
                 return UpstreamResponse(
@@ -252,7 +252,7 @@ class OpenAIUpstream:
 class _Connector(aiohttp.TCPConnector):
     """A connector that discards idle connections on which unsolicited bytes arrived.
 
-    aiohttp would take them for the response to the next request, which may be another client's.
+    aiohttp would mistake them for the response to the next request, which may be another client's.
     """
 
     async def _get(self, key: Any, traces: Any) -> Any:
@@ -310,7 +310,7 @@ def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 def _upstream_error(error: Exception) -> UpstreamError:
-    """Return the gateway's error for one of aiohttp."""
+    """Return the gateway's error for an error of aiohttp."""
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
         return UpstreamConnectError()
     if isinstance(error, aiohttp.InvalidURL):
@@ -326,9 +326,9 @@ def _upstream_error(error: Exception) -> UpstreamError:
 def _provider_of(host: str) -> str:
     """Return OpenTelemetry's name of a provider.
 
-    It names the dialect of the API, so unknown hosts count as ``openai``.
+    The name denotes the dialect of the API, so unknown hosts count as ``openai``.
     """
-    for end, provider in _PROVIDERS.items():
-        if host == end or host.endswith((f".{end}", f"-{end}")):
+    for suffix, provider in _PROVIDERS.items():
+        if host == suffix or host.endswith((f".{suffix}", f"-{suffix}")):
             return provider
     return "openai"

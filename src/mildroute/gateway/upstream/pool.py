@@ -55,18 +55,18 @@ SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 
 
 class UpstreamExpert:
-    """An expert of experts.yaml.
+    """An expert from experts.yaml.
 
-    An expert that is rate limited (429) gets no call for as long as its Retry-After says, or for 1,
-    2, 4, ... up to 60 seconds without one. A 429 is not a failure: the expert works, and an open
-    circuit would exclude it for longer than it asks for.
+    A rate-limited expert (429) is not called until its Retry-After has passed, or for 1, 2, 4, ...
+    up to 60 seconds without one. A 429 is not a failure: the expert works, and an open circuit
+    would exclude it for longer than it requests.
 
     Attributes:
-        spec: Its settings in the file.
-        upstream: Calls it; ``None`` for a kind that the gateway cannot call.
-        header: Its name, encoded as the value of a header.
+        spec: Settings of the expert in the file.
+        upstream: Client that calls the expert; ``None`` for a kind that the gateway cannot call.
+        header: Name of the expert, encoded as the value of a header.
         context: Maximum tokens of request and response together; ``None`` if unknown.
-        targets: Trace target of calls of each path.
+        targets: Trace target of the calls on each path.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class UpstreamExpert:
 
     @property
     def has_logprobs(self) -> bool:
-        """Return whether the expert may be asked for log-probabilities."""
+        """Return whether log-probabilities may be requested from the expert."""
         return self.upstream is not None and self.upstream.has_logprobs
 
     @property
     def list_price(self) -> float:
-        """Return the dollars of a million tokens in and out, to rank experts by price."""
+        """Return the price of a million tokens in and a million out, to rank experts by price."""
         return self.cost(1_000_000, 1_000_000)
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class UpstreamExpert:
         self.breaker.record_failure(started, request)
 
     def release(self, started: float) -> None:
-        """Release a cancelled call, which shows nothing about the expert."""
+        """Release a cancelled call, which says nothing about the health of the expert."""
         self.breaker.release(started)
 
     def record_rate_limit(self, started: float, retry_after: float | None) -> float:
@@ -173,9 +173,9 @@ class UpstreamExpert:
 
 
 def _statuses(spec: ExpertSpec, unserved: frozenset[str]) -> dict[tuple[bool, bool], ExpertStatus]:
-    """Return every status that an expert can have, created once."""
-    known = spec.settings.get("capabilities")
-    capabilities = None if known is None else frozenset(known)
+    """Return every status that an expert can have, so that each is created only once."""
+    names = spec.settings.get("capabilities")
+    capabilities = None if names is None else frozenset(names)
     context = spec.settings.get("context")
     pairs = [(available, capacity) for available in (True, False) for capacity in (True, False)]
     return {pair: ExpertStatus(*pair, context, capabilities, unserved) for pair in pairs}
@@ -185,7 +185,7 @@ class PoolChange(NamedTuple):
     """Experts that are ready to replace the current ones.
 
     Args:
-        experts: All of them, by name.
+        experts: All new experts, by name.
         baseline: The expert that savings are measured against, or ``None``.
     """
 
@@ -194,11 +194,11 @@ class PoolChange(NamedTuple):
 
 
 class ExpertPool:
-    """The experts of experts.yaml, in its order: the only ones that are ever called.
+    """The experts of experts.yaml, in its order. The gateway calls no others.
 
     Attributes:
-        path: The file.
-        experts: All of them, by name.
+        path: Path of the file.
+        experts: All experts, by name.
         callable: The experts that the gateway can call, by name.
         baseline: The expert that savings are measured against, or ``None``.
     """
@@ -236,7 +236,11 @@ class ExpertPool:
                 f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
                 f" {nearest(baseline, [*experts])}"
             )
-        prices = {name: one.list_price for name, one in experts.items() if one.upstream is not None}
+        prices = {
+            name: expert.list_price
+            for name, expert in experts.items()
+            if expert.upstream is not None
+        }
         most_expensive = max(prices, key=lambda name: prices[name], default="")
         return PoolChange(experts, experts.get(baseline or most_expensive))
 
@@ -246,7 +250,7 @@ class ExpertPool:
         Removed and changed experts finish their calls; then their connections are closed.
         """
         before = self.experts
-        # Waiting requests hold these mappings, so they are replaced and never changed.
+        # Waiting requests hold references to these mappings, so they are replaced, never changed.
         self.experts = change.experts
         self.callable = {
             name: expert for name, expert in self.experts.items() if expert.upstream is not None
@@ -261,7 +265,7 @@ class ExpertPool:
             self._metrics.set_experts(sorted(self.experts), baseline)
 
     def find(self, name: str) -> UpstreamExpert:
-        """Return the expert of a decision, even if it has been removed from the file since."""
+        """Return the expert of a decision, even if it has since been removed from the file."""
         return self.experts.get(name) or self._retired[name]
 
     def _expert_of(self, spec: ExpertSpec) -> UpstreamExpert:
@@ -277,21 +281,22 @@ class ExpertPool:
         )
 
     def max_dollars(self, parsed: ParsedRequest, order: Sequence[str]) -> float:
-        """Return the maximum cost of a request: that of the most expensive expert it may call."""
+        """Return the maximum cost of a request, by the most expensive expert that it may call."""
         names = order[: self._failover.max_attempts]
         return max((self.max_charge(parsed, name).dollars for name in names), default=0.0)
 
     def max_dollars_of_look(
-        self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
+        self, parsed: ParsedRequest, first: Sequence[str], order: Sequence[str], max_calls: int
     ) -> float:
         """Return the maximum cost of a cascade.
 
-        It includes all experts that are asked first, and the most expensive others that may follow.
+        It includes all experts that are called first, and the most expensive of those that may
+        follow.
         """
         dollars = {name: self.max_charge(parsed, name).dollars for name in order}
-        others = sorted((dollars[name] for name in order if name not in asked), reverse=True)
-        further = max(max_calls - len(asked), 0)
-        return sum(dollars[name] for name in asked) + sum(others[:further])
+        others = sorted((dollars[name] for name in order if name not in first), reverse=True)
+        further = max(max_calls - len(first), 0)
+        return sum(dollars[name] for name in first) + sum(others[:further])
 
     def statuses(self) -> dict[str, ExpertStatus]:
         """Return the current status of each expert that can be called."""
@@ -315,7 +320,7 @@ class ExpertPool:
 def check_prices(
     experts: Iterable[UpstreamExpert], config: GatewayConfig, *, has_budgets: bool
 ) -> None:
-    """Refuse experts without a price if dollars are limited, because their calls would be free.
+    """Reject experts without a price if dollars are limited, because their calls would be free.
 
     Args:
         experts: All experts, callable or not.
@@ -330,7 +335,9 @@ def check_prices(
         ),
     }
     limit = next((name for name, is_set in limits.items() if is_set), None)
-    unpriced = [one.name for one in experts if one.upstream is not None and not one.has_price]
+    unpriced = [
+        expert.name for expert in experts if expert.upstream is not None and not expert.has_price
+    ]
     if limit is not None and unpriced:
         raise ArgumentError(
             f"{', '.join(unpriced):.200} must have a price in experts.yaml, because"

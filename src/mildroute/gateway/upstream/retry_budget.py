@@ -9,7 +9,7 @@ from mildroute.gateway.upstream.window import CallWindow
 
 __all__ = ["RetryBudget"]
 
-# Finagle's figures: a fifth of the requests of the last ten seconds, and a few in any case.
+# Finagle's figures: a fifth of the requests of the last ten seconds, and at least a few.
 _RETRY_WINDOW = 10.0
 _RETRY_RATE = 0.2
 _MIN_RETRIES = 10
@@ -18,7 +18,7 @@ _MIN_RETRIES = 10
 class RetryBudget:
     """A bound on retries as a fraction of recent requests, as in Finagle and Envoy.
 
-    Without it retries would multiply the load of experts that fail under their load.
+    Without a bound, retries would multiply the load on experts that fail because of their load.
     """
 
     __slots__ = ("_clock", "_window")
@@ -28,7 +28,7 @@ class RetryBudget:
         self._window = CallWindow(_RETRY_WINDOW)
 
     def count_request(self) -> None:
-        """Count a request, not its retries."""
+        """Count a request, but not its retries."""
         self._window.count(self._clock(), failures=0)
 
     @property
@@ -38,7 +38,7 @@ class RetryBudget:
         return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
 
     def try_spend(self) -> bool:
-        """Spend one retry; return False if none remains."""
+        """Spend one retry; return ``False`` if none remains."""
         if not self.has_room:
             return False
         self._window.count(self._clock(), failures=1)

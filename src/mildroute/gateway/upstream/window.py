@@ -8,9 +8,9 @@ _PANES = 10
 
 
 class CallWindow:
-    """The numbers of calls and failures of the last seconds.
+    """The numbers of calls and failures over the last seconds.
 
-    They are kept in a ring of panes, of which the oldest expires as a whole.
+    They are kept in a ring of panes. The oldest pane expires as a whole.
     """
 
     __slots__ = ("_calls", "_failures", "_newest", "_width", "calls", "failures")
@@ -35,7 +35,7 @@ class CallWindow:
         self.failures += failures
 
     def exceeds(self, failure_rate: float, min_calls: int) -> bool:
-        """Return whether too large a share of the calls failed, if there were enough."""
+        """Return whether there were enough calls and too large a share of them failed."""
         return self.calls >= min_calls and self.failures >= failure_rate * self.calls
 
     def _advance(self, pane: int) -> None:
