@@ -89,7 +89,7 @@ class CircuitBreakerConfig:
     """The conditions under which the circuit of an expert opens."""
 
     consecutive_failures: Count = 5
-    """Consecutive failures that open the circuit."""
+    """Consecutive failures that open the circuit, of at least two different requests."""
 
     failure_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of failed calls in a window that also opens the circuit, if the window has at least

@@ -79,6 +79,7 @@ class LiteLLMUpstream:
         self._guard.on()
         limit = int(spec.settings.get("concurrency", max_calls))
         self.slots = CallSlots(limit)
+        self._is_closed = False
 
     def target(self, operation: str) -> CallTarget:
         """Return the trace target of calls of an operation."""
@@ -94,18 +95,28 @@ class LiteLLMUpstream:
         try:
             return await self._call(request, body, deadlines)
         except BaseException as error:  # noqa: BLE001 - re-raised
-            self.slots.release()
+            self._release()
             # The SDK's stack frames hold the key in local variables.
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
 
     def close(self) -> None:
-        """Stop guarding the logs; no further call may be made."""
-        self._guard.off()
+        """Stop scrubbing the SDK's logs as soon as no call is in flight."""
+        self._is_closed = True
+        self._stop_scrubbing_if_idle()
 
     async def wait_closed(self) -> None:
-        """Close the client; the SDK closes its own connections."""
-        self.close()
+        """Stop scrubbing the SDK's logs; the SDK closes its own connections."""
+        self._guard.off()
+
+    def _release(self) -> None:
+        """Release the slot of a call that has ended."""
+        self.slots.release()
+        self._stop_scrubbing_if_idle()
+
+    def _stop_scrubbing_if_idle(self) -> None:
+        if self._is_closed and not self.slots.calls:
+            self._guard.off()
 
     async def _call(
         self, request: UpstreamRequest, body: bytes, deadlines: Deadlines
@@ -140,7 +151,7 @@ class LiteLLMUpstream:
             headers,
             self._sdk_model.secrets,
             result.body,
-            on_close=self.slots.release,
+            on_close=self._release,
         )
 
     async def _stream(self, stream: Any, deadlines: Deadlines) -> UpstreamResponse:
@@ -155,7 +166,7 @@ class LiteLLMUpstream:
             self._sdk_model.secrets,
             chunks=events,
             idle_timeout=deadlines.idle_timeout,
-            on_close=self.slots.release,
+            on_close=self._release,
         )
 
 

@@ -2,8 +2,8 @@
 
 Each request has a draw, a number in [0, 1) that depends only on its id (or its text, or the content
 of its row) and on the seed of the router. A retry therefore gets the same expert, and the library,
-the gateway and the plug-ins decide alike. The propensities of a decision are the probabilities of
-the vertices; nothing else is random.
+the gateway and the plug-ins decide alike. Without exploration, the propensities of a decision are
+the probabilities of the vertices.
 """
 
 from __future__ import annotations
