@@ -154,7 +154,7 @@ def test_the_share_that_a_judge_can_score_is_told_before_the_question(
     assert not pool.calls
     done = mildroute("collect", "queries.jsonl", *options, "--yes")
     assert (
-        "1 answer: the judge could not tell: the reference 'Paris' is not a number" in done.output
+        "1 answer: the judge could not decide: the reference 'Paris' is not a number" in done.output
     )
     found = json.loads(mildroute("collect", "queries.jsonl", *options, "--yes", "--json").stdout)
     assert found["scorable"] == 12

@@ -277,7 +277,7 @@ def test_what_the_judge_could_not_tell_is_a_reason(tmp_path: Path) -> None:
     )
     found = run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=queries)
     ((reason, count),) = found.reasons["a"]
-    assert reason.startswith("the judge could not tell: ")
+    assert reason.startswith("the judge could not decide: ")
     assert count == 1
 
 
@@ -376,7 +376,7 @@ def test_equal_reasons_are_grouped_whatever_they_quote(tmp_path: Path) -> None:
     found = collect(rows, [Counting("a")], "numeric", tmp_path)
     assert found is not None
     assert found.reasons == {
-        "a": [("the judge could not tell: the reference '...' is not a number", 120)]
+        "a": [("the judge could not decide: the reference '...' is not a number", 120)]
     }
     assert found.coverage is not None
     assert found.coverage.scorable == 1

@@ -71,7 +71,7 @@ def test_without_enough_the_router_stays_and_it_says_what_is_missing(tmp_path: P
     result = learn(tmp_path / "log", None, OPTIONS)
     assert (result.action, result.candidate) == ("keep", None)
     assert result.why.startswith(
-        "20 decisions with a text and a score, and the first fit needs 100"
+        "20 decisions with a text and a score, but the first fit needs 100"
     )
     World(tmp_path / "log", seed=2, now=2_000_000.0).serve(300)
     result = learn(tmp_path / "log", None, OPTIONS)

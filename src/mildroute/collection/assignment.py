@@ -11,19 +11,19 @@ __all__ = ["sample_experts"]
 
 
 def sample_experts(names: Sequence[str], count: int | None) -> Callable[[str, str], bool]:
-    """Return a function that tells whether an expert gets a query, by their names.
+    """Return a function that returns whether an expert gets a query, by their names.
 
     The assignment is the same in every run, and each expert gets about equally many queries.
 
     Args:
         names: Names of the experts.
-        count: Number of experts that get a query; None means all.
+        count: Number of experts that get each query; ``None`` means all.
     """
     if count is None or count == len(names):
         return lambda _expert, _query: True
     if not 1 <= count < len(names):
         raise ArgumentError(
-            f"experts per query must be from 1 to {len(names)}, got {count}; leave it out for all."
+            f"experts per query must be from 1 to {len(names)}, got {count}; omit it for all."
         )
 
     def rank(expert: str, query: str) -> str:

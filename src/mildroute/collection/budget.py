@@ -1,6 +1,6 @@
 """A cap on dollars that holds while many calls are in flight.
 
-Before each attempt, its upper bound is reserved.
+The upper bound of each attempt is reserved before the attempt is made.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ _ROUNDING = 1e-12
 
 
 class Budget:
-    """Dollars that may be spent.
+    """The dollars that a run may spend.
 
     Args:
-        cap: Maximum dollars; None means no cap.
+        cap: Maximum dollars; ``None`` means no cap.
         spent: Dollars that earlier runs have spent.
 
     Attributes:
         reserved: Dollars reserved for calls in flight.
-        is_exhausted: Whether a reservation was refused because the cap can never fit it.
+        is_exhausted: Whether a reservation was refused because it would exceed the cap even after
+            all calls in flight have ended.
     """
 
     def __init__(self, cap: float | None = None, spent: float = 0.0) -> None:
         if cap is not None and not (math.isfinite(cap) and cap > 0):
             raise ArgumentError(
-                f"a cap must be a positive number of dollars, got {cap!r}; leave it out for none."
+                f"a cap must be a positive number of dollars, got {cap!r}; leave it out for no cap."
             )
         self.cap = cap
         self.spent = spent
@@ -43,15 +44,16 @@ class Budget:
         self._last_rank = math.inf
 
     async def reserve(self, dollars: float, *, rank: int = 0, wait: bool = True) -> bool:
-        """Reserve dollars, waiting for calls in flight that may free enough.
+        """Reserve dollars, waiting for calls in flight if they may release enough.
 
         Args:
             dollars: Number of dollars.
-            rank: Index of the query; when money is short, queries of a lower rank come first.
+            rank: Index of the query; if money is short, queries of a lower rank come first.
             wait: Whether to wait for calls in flight.
 
         Returns:
-            False if the dollars can never fit, or if a query of a lower rank could not be paid.
+            Whether the dollars were reserved. ``False`` means that they would exceed the cap, or
+            that the budget already refused a query of a lower rank.
         """
         if self.cap is not None and dollars > 0:
             heapq.heappush(self._waiting_ranks, rank)
@@ -67,7 +69,7 @@ class Budget:
         return True
 
     async def _is_affordable(self, dollars: float, cap: float, rank: int, *, wait: bool) -> bool:
-        """Return whether the cap fits the dollars, now or after waiting for calls in flight."""
+        """Return whether the cap allows the dollars, now or after waiting for calls in flight."""
         while rank <= self._last_rank:
             is_first = self._waiting_ranks[0] == rank
             if is_first and self.spent + self.reserved + dollars <= cap:

@@ -23,7 +23,7 @@ MAX_INLINE_ANSWER_CHARS = 120
 
 
 async def call_expert(run: CollectionRun, expert: Expert, cells: list[Cell]) -> list[Answer] | None:
-    """Return the expert's answers to the queries, or None if the budget cannot cover them."""
+    """Return the expert's answers to the queries, or ``None`` if the budget cannot cover them."""
     queries = [cell.query for cell in cells]
     call = _PaidCall(run, expert, cells, [expert.max_attempt_cost(query) for query in queries])
     if not await call.reserve():
@@ -50,10 +50,10 @@ async def judge_answer(
         run: The run.
         expert: The expert that answered.
         cell: The cell.
-        answer: The answer, or None for the cell's stored text.
+        answer: The answer; ``None`` means the cell's stored text.
 
     Returns:
-        False if the budget cannot cover the verdict; a later run may still produce it.
+        Whether the budget covers the verdict; if not, a later run may still produce it.
     """
     text = cell.text if answer is None else answer.text
     is_answered = answer is None or not answer.error
@@ -75,7 +75,7 @@ async def judge_answer(
 async def _judge_and_store(
     run: CollectionRun, expert: Expert, cell: Cell, text: str
 ) -> Verdict | None:
-    """Judge a text and store the verdict; return None if the budget cannot cover it."""
+    """Judge a text and store the verdict; return ``None`` if the budget cannot cover it."""
     if type(run.judge).judge is ReadingJudge.judge and len(text) <= MAX_INLINE_ANSWER_CHARS:
         verdict = cast("ReadingJudge", run.judge).score(cell.query, text)
         # Without a pause, a run over stored answers would block the event loop until it ends.
@@ -106,14 +106,14 @@ async def _judge_and_store(
 
 
 class _PaidCall:
-    """A call or a verdict in flight, with money reserved for one attempt at each of its queries.
+    """A call in flight, to an expert or a judge, with money reserved for an attempt at each query.
 
     Args:
         run: The run.
         expert: The expert whose cells are filled.
         cells: The cells.
         max_costs: Upper bound on the dollars of one attempt at each cell.
-        judge: Name of the judge if the call is for a verdict.
+        judge: Name of the judge if the call is for a verdict; empty otherwise.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class _PaidCall:
         self._reserved = 0.0
 
     async def reserve(self) -> bool:
-        """Reserve money for the first attempts; return False if there is not enough."""
+        """Reserve money for the first attempts; return ``False`` if there is not enough."""
         max_cost = sum(self._max_costs.values())
         if not await self._run.budget.reserve(max_cost, rank=self._rank):
             return False
@@ -175,7 +175,7 @@ class _PaidCall:
         self._run.budget.settle(max_cost, max_cost)
         self._reserved -= max_cost
         self._charged_retries[query_id] += max_cost
-        # A call may wait for budget only while it holds none; otherwise two calls could deadlock.
+        # A call that holds a reservation must not wait for another one; two calls could deadlock.
         can_wait = self._reserved <= 0
         if not await self._run.budget.reserve(max_cost, rank=self._rank, wait=can_wait):
             self._run.tallies[self._expert.name].state = STOPPED

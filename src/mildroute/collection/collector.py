@@ -52,22 +52,23 @@ def collect(
 ) -> CollectionResult | None:
     """Call experts, judge their answers and write a cost table.
 
-    Answers that the folder already has are never paid again, and a run that was killed resumes. The
-    function also works where an event loop is running, as in a notebook.
+    Answers that the folder already contains are never paid for again, and a run that was killed can
+    be resumed. The function also works if an event loop is running, as in a notebook.
 
     Args:
-        queries: Queries in a form that :func:`~mildroute.collection.open_queries` reads: a path, a
-            pandas or polars data frame, or a list of dicts. Or a :class:`CollectionJob`, which
+        queries: Queries in a form that :func:`~mildroute.collection.open_queries` reads (a path, a
+            pandas or polars data frame, or a list of dicts), or a :class:`CollectionJob`, which
             includes the next four arguments.
         experts: Experts, or the path of an ``experts.yaml``.
         judge: A judge or its name.
         folder: Folder of the table and of everything that was answered.
-        max_dollars: Cap on everything ever spent in this folder; None means no cap.
-        agree: Called with the planned calls and costs; no call is made unless it returns True.
-        progress: Called after each batch.
+        max_dollars: Cap on all dollars ever spent in this folder; ``None`` means no cap.
+        agree: Function that receives the planned calls and costs; no call is made unless it returns
+            ``True``.
+        progress: Function that is called after each batch.
 
     Returns:
-        The result, or None if ``agree`` returned False.
+        The result, or ``None`` if ``agree`` returned ``False``.
 
     Raises:
         CollectionInterrupted: Ctrl-C stopped the collection; the same call resumes it.
@@ -94,8 +95,8 @@ def collect(
             raise
         raise TableError(
             f"the disk of {str(job.folder)!r} must have space for the answers, got:"
-            f" {os.strerror(error.errno)}; free some space and run the same command again: what was"
-            " written is kept."
+            f" {os.strerror(error.errno)}; free some space and run the same command again, which"
+            " keeps all stored answers."
         ) from error
 
 
@@ -183,8 +184,8 @@ def _measure_coverage(job: CollectionJob) -> JudgeCoverage:
     if len(reasons) == len(job.queries):
         raise ArgumentError(
             f"judge {job.judge.name!r} can score no answer to any of the queries, got for the"
-            f" first: {reasons[0]}; correct the judge's settings or the file of queries, nothing"
-            " was called."
+            f" first: {reasons[0]}; correct the judge's settings or the file of queries;"
+            " nothing was called."
         )
     scorable = len(job.queries) - len(reasons)
     return JudgeCoverage(job.judge.name, len(job.queries), scorable, group_reasons(reasons))

@@ -1,4 +1,4 @@
-"""The entries of the store: calls that began, answers and verdicts."""
+"""The entries of the store: calls that were started, answers and verdicts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERDICTS = "verdicts"
 
 @dataclass(frozen=True)
 class CallStarted:
-    """An attempt, about to be made, at a call that may cost money.
+    """An attempt at a call that may cost money, recorded before it is made.
 
     If no answer follows, the call may have been charged up to its upper bound.
 
@@ -41,7 +41,7 @@ class CallStarted:
         worst: Upper bound on the dollars of this attempt and of earlier ones that may have been
             charged.
         attempt: Number of the attempt at this call, from 1.
-        judge: Name of the judge if the call is for a verdict, or an empty text.
+        judge: Name of the judge if the call is for a verdict; empty otherwise.
     """
 
     expert: str
@@ -169,5 +169,5 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 
 
 def to_row(entry: Entry) -> dict[str, Any]:
-    """Return the row that a journal holds of an entry."""
+    """Return the row of an entry in a journal."""
     return {"kind": entry.kind, **vars(entry)}

@@ -13,14 +13,14 @@ from mildroute.experts.base import CostEstimate, Expert, Query
 
 __all__ = ["CollectionEstimate", "PastCalls", "estimate_collection", "measure_past_calls"]
 
-# Assumed seconds of a call if none has been made; the estimate says so.
+# Assumed seconds of a call if none has been made; the estimate is then marked as not measured.
 _DEFAULT_LATENCY_S = 1.0
 _NO_COST = CostEstimate(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class PastCalls:
-    """Means over an expert's earlier answers in the same version.
+    """Means over earlier answers of an expert's present version.
 
     Args:
         answers: Number of answers.
@@ -43,10 +43,12 @@ class CollectionEstimate:
         missing: Number of cells without a verdict.
         calls: Number of cells without an answer.
         tokens_in: Tokens of the calls' prompts, at four characters a token.
-        dollars: Expected dollars, from earlier answers; without any, for answers of maximum length.
+        dollars: Expected dollars, based on earlier answers or, if there are none, on answers of
+            maximum length.
         at_most: Upper bound on the dollars if all attempts are charged; infinite if nothing bounds
             an answer.
-        seconds: Expected seconds, from earlier answers; without any, at a second a call.
+        seconds: Expected seconds, based on earlier answers or, if there are none, on one second per
+            call.
         is_measured: Whether dollars and seconds come from earlier answers.
 
     Example:
@@ -89,7 +91,7 @@ def estimate_collection(
         experts: The experts.
         stored: Answers and verdicts of earlier runs.
         past_calls: Means over each expert's earlier answers.
-        is_assigned: Function that tells whether an expert gets a query, by their names.
+        is_assigned: Function that returns whether an expert gets a query, by their names.
     """
     counts = {expert.name: _CellCounts() for expert in experts}
     for query in queries:
@@ -104,7 +106,7 @@ def estimate_collection(
 
 
 def measure_past_calls(store: AnswerStore, versions: Mapping[str, str]) -> dict[str, PastCalls]:
-    """Return means over the stored answers of experts in some versions."""
+    """Return means over the stored answers of each expert in the given version."""
     counts: dict[str, int] = {}
     dollars: dict[str, float] = {}
     seconds: dict[str, float] = {}

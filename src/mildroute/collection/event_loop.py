@@ -1,4 +1,4 @@
-"""Coroutines called from code that may itself run in an event loop, as in a notebook."""
+"""Running a coroutine from code that may itself run in an event loop, as in a notebook."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 __all__ = ["run_coroutine"]
 
 T = TypeVar("T")
-_SECONDS_BETWEEN_LOOKS = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine, in a thread of its own if this thread has a running event loop.
+    """Run a coroutine, on a separate thread if this thread has a running event loop.
 
-    An interrupt cancels the coroutine and is raised again when the coroutine has ended.
+    An interrupt cancels the coroutine and is raised again after the coroutine has ended.
     """
     try:
         asyncio.get_running_loop()
@@ -32,8 +32,9 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
             running.set_result((asyncio.get_running_loop(), task))
         return await coroutine
 
-    # An interrupt while the pool starts its thread would leave the thread out of the pool, and
-    # nobody would wait for it. So the coroutine starts only when an interrupt would be caught.
+    # If an interrupt arrived while the pool starts its thread, the pool would not register the
+    # thread, and nothing would wait for it. Therefore the coroutine starts only after is_ready is
+    # set, when an interrupt is handled.
     is_ready = threading.Event()
 
     def work() -> T:
@@ -44,13 +45,13 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             result = pool.submit(work)
             is_ready.set()
-            # An interrupt that arrives just before an endless wait begins would not end it.
-            while not wait([result], timeout=_SECONDS_BETWEEN_LOOKS).done:
+            # An interrupt just before a wait without a timeout would not end the wait.
+            while not wait([result], timeout=_POLL_INTERVAL_S).done:
                 pass
             return result.result()
         except KeyboardInterrupt:
             is_ready.set()
             loop, task = running.result()
-            with suppress(RuntimeError):  # The loop has just ended.
+            with suppress(RuntimeError):  # The loop may have just ended.
                 loop.call_soon_threadsafe(task.cancel)
             raise

@@ -22,17 +22,17 @@ __all__ = ["CollectionJob", "make_job"]
 
 @dataclass(frozen=True)
 class CollectionJob:
-    """A cost table to collect.
+    """The description of a cost table to collect.
 
     Args:
         queries: The queries.
         experts: Experts that answer.
         judge: The judge that scores.
-        folder: Folder of the table and of everything that was answered.
-        prices: List prices to store with the table, or None.
-        max_dollars: Cap on everything ever spent in this folder; None means no cap.
-        experts_per_query: Number of experts that get each query; None means all.
-        answers: Whether the table also holds the texts of the answers.
+        folder: Folder of the table and of all stored answers.
+        prices: List prices to store with the table, or ``None``.
+        max_dollars: Cap on all dollars ever spent in this folder; ``None`` means no cap.
+        experts_per_query: Number of experts that get each query; ``None`` means all.
+        answers: Whether the table also contains the texts of the answers.
 
     Example:
         >>> CollectionJob.__name__
@@ -63,7 +63,7 @@ class CollectionJob:
 
     @property
     def is_assigned(self) -> Callable[[str, str], bool]:
-        """A function that tells whether an expert gets a query, by their names."""
+        """A function that returns whether an expert gets a query, by their names."""
         return sample_experts([expert.name for expert in self.experts], self.experts_per_query)
 
     @property
@@ -84,7 +84,7 @@ def make_job(
     folder: Path,
     max_dollars: float | None,
 ) -> CollectionJob:
-    """Return the job that the arguments of :func:`collect` describe."""
+    """Return the job for the arguments of :func:`collect`."""
     if experts is None or judge is None:
         raise ArgumentError(
             "collect needs a CollectionJob, or queries, experts and a judge, got"

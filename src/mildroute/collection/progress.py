@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 __all__ = ["HOPELESS", "STOPPED", "ExpertProgress", "Progress"]
 
-# States in which an expert is not called any more.
+# States in which an expert is no longer called.
 STOPPED = "stopped by the cap"
 HOPELESS = "gives no answers"
 
 
 @dataclass
 class ExpertProgress:
-    """Counts of one expert.
+    """The progress of the calls to one expert.
 
     Args:
         expert: Name of the expert.
@@ -27,7 +27,7 @@ class ExpertProgress:
         score: Sum of the scores of this run.
         dollars: Dollars paid in this run.
         calls: Number of calls made in this run, including repeated ones.
-        failures: Number of consecutive calls without an answer, up to now.
+        failures: Number of consecutive calls without an answer up to now.
         state: ``"waiting"``, ``"calling"``, ``"done"``, ``"stopped by the cap"`` or ``"gives no
             answers"``.
         reserved: Upper bound on the dollars of attempts in this run that got no answer but may have
@@ -70,7 +70,7 @@ class ExpertProgress:
 
     @property
     def seconds_remaining(self) -> float | None:
-        """The seconds to fill the remaining cells at this rate, or None before the first one."""
+        """The seconds to fill the remaining cells at this rate; ``None`` before the first one."""
         return self.remaining / self.rate if self.rate else None
 
     def begin(self) -> None:

@@ -36,8 +36,8 @@ class Queries:
     """The queries of a collection.
 
     Args:
-        queries: The queries, in the order of their rows; their names differ.
-        fields: Names of the columns that are not the name, text or reference of a query.
+        queries: The queries in the order of their rows, each with a unique name.
+        fields: Names of the additional columns, without those of the name, text and reference.
 
     Example:
         >>> len(Queries([Query("q1", "2 + 2?")]))
@@ -58,7 +58,7 @@ class Queries:
     def shuffled(self) -> list[Query]:
         """Return the queries in a random order that is the same in every run.
 
-        The order follows from the queries' names, so that two queries keep their order when others
+        The order depends only on the queries' names, so that two queries keep their order if others
         are added.
         """
         return sorted(
@@ -67,14 +67,14 @@ class Queries:
 
 
 def open_queries(source: Any) -> Queries:
-    """Read queries and check that their names differ.
+    """Read queries and check that their names are unique.
 
     Args:
-        source: Parquet, CSV, Excel or JSON lines: a path, a folder, a pattern, a URL or a list of
-            them. Or a pandas or polars data frame, an Arrow table or a list of dicts. Columns:
-            ``input`` (or ``text``, ``prompt``, ``question``), optional ``query_id`` (or ``id``),
-            optional ``reference`` (or ``answer``, ``target``), and whatever templates and judges
-            need. All columns of a CSV file are text.
+        source: Parquet, CSV, Excel or JSON Lines files (a path, a folder, a pattern, a URL or a
+            list of them), a pandas or polars data frame, an Arrow table or a list of dicts. The
+            columns are ``input`` (or ``text``, ``prompt``, ``question``), optionally ``query_id``
+            (or ``id``) and ``reference`` (or ``answer``, ``target``), and the columns that
+            templates and judges need. All columns of a CSV file are text.
 
     Example:
         >>> [query.query_id for query in open_queries([{"input": "2 + 2?"}, {"input": "2 + 3?"}])]
@@ -84,15 +84,17 @@ def open_queries(source: Any) -> Queries:
         mildroute.exceptions.TableError: 'no/such.parquet' does not exist; check the path.
     """
     is_file = isinstance(source, (str, Path))
-    shown = Path(source).name if is_file else "the table of queries"
+    source_name = Path(source).name if is_file else "the table of queries"
     try:
         rows, names = _read_files(resolve_files(source)) if is_file else _read_memory(source)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, TableError):
             raise
-        raise TableError(f"queries cannot be read from {shown}: {one_line(error)}.") from error
+        raise TableError(
+            f"queries cannot be read from {source_name}: {one_line(error)}."
+        ) from error
     if not rows:
-        raise TableError(f"{shown} must have at least one query, got none.")
+        raise TableError(f"{source_name} must have at least one query, got none.")
     columns = {
         role: next(name for name in candidates if name in names)
         for role, candidates in _ROLES.items()
@@ -100,11 +102,11 @@ def open_queries(source: Any) -> Queries:
     }
     if "input" not in columns:
         raise TableError(
-            f"{shown} must have a column {' or '.join(_ROLES['input'])}, got"
+            f"{source_name} must have a column {' or '.join(_ROLES['input'])}, got"
             f" {', '.join(names) or 'no columns'}; rename one of them."
         )
-    queries = [_make_query(row, columns, index, shown) for index, row in enumerate(rows)]
-    _check_names(queries, columns, shown)
+    queries = [_make_query(row, columns, index, source_name) for index, row in enumerate(rows)]
+    _check_names(queries, columns, source_name)
     return Queries(queries, tuple(name for name in names if name not in columns.values()))
 
 
@@ -143,7 +145,7 @@ def _read_files(files: Sequence[SourceFile]) -> tuple[list[dict[str, Any]], list
 
 
 def _with_names(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return rows with the names of their columns; any row may lack some."""
+    """Return rows with the names of all their columns, some of which a row may lack."""
     return rows, list(dict.fromkeys(name for row in rows for name in row))
 
 
@@ -156,38 +158,40 @@ def _read_json_file(file: SourceFile) -> Iterator[dict[str, Any]]:
 
 
 def _drop_empty_cells(row: dict[str, Any]) -> dict[str, Any]:
-    """Replace the empty cells of a text file by None.
+    """Replace the empty cells of a text file with ``None``.
 
-    All other cells remain texts, because 007 as a number would be 7.
+    All other cells remain text, because 007 would become the number 7.
     """
     return {name: cell or None for name, cell in row.items()}
 
 
-def _make_query(row: dict[str, Any], columns: Mapping[str, str], index: int, shown: str) -> Query:
-    """Return the query in a row, which keeps only the query's fields."""
+def _make_query(
+    row: dict[str, Any], columns: Mapping[str, str], index: int, source_name: str
+) -> Query:
+    """Return the query in a row, and remove all but the query's fields from the row."""
     values = {role: row.pop(name, None) for role, name in columns.items()}
     text = values["input"]
     if not isinstance(text, str):
         raise TableError(
-            f"{shown}, row {index}: a query must be a text, got {text!r:.60}; fill it in or drop"
-            " the row."
+            f"{source_name}, row {index}: a query must be a text, got {text!r:.60}; fill it in or"
+            " drop the row."
         )
     reference = values.get("reference")
     name = values.get("query_id", index)
     if name is None:
         raise TableError(
-            f"{shown}, row {index}: each query must have a name of its own in"
+            f"{source_name}, row {index}: each query must have a unique name in"
             f" {columns['query_id']!r}, got none; number them."
         )
     return Query(str(name), text, None if reference is None else str(reference), row)
 
 
-def _check_names(queries: Sequence[Query], columns: Mapping[str, str], shown: str) -> None:
+def _check_names(queries: Sequence[Query], columns: Mapping[str, str], source_name: str) -> None:
     names: set[str] = set()
     for query in queries:
         if query.query_id in names:
             raise TableError(
-                f"{shown}: each query must have a name of its own in {columns['query_id']!r}, got"
+                f"{source_name}: each query must have a unique name in {columns['query_id']!r}, got"
                 f" {query.query_id!r:.60} again; number them."
             )
         names.add(query.query_id)

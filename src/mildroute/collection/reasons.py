@@ -20,7 +20,7 @@ _MAX_CHARS = 160
 def group_reasons(reasons: Iterable[str]) -> list[tuple[str, int]]:
     """Return the reasons with their counts, the most frequent first.
 
-    Reasons that differ only in their quotations count as one, without the quotations.
+    Reasons that differ only in their quotations are counted together, without the quotations.
 
     Example:
         >>> group_reasons(["'a' is not a number", "'b' is not a number", "timeout"])
@@ -53,7 +53,7 @@ def empty_reasons(
 def cell_reasons(
     store: AnswerStore, versions: Mapping[str, str], judge: tuple[str, str]
 ) -> dict[tuple[str, str], str]:
-    """Return the reason of each cell that was called but has no score.
+    """Return the reason for each cell that was called but has no score.
 
     Args:
         store: The store.
@@ -76,7 +76,7 @@ def cell_reasons(
         ):
             key = (row["expert"], row["query"])
             if row["score"] is None:
-                last[key] = f"the judge could not tell: {row['reason']}"
+                last[key] = f"the judge could not decide: {row['reason']}"
             else:
                 last.pop(key, None)
     return last

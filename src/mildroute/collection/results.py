@@ -26,12 +26,12 @@ class CollectionResult:
         table: The cost table's file.
         tallies: Counts of each expert.
         empty: Number of assigned cells without a score.
-        spending: Dollars of this run and of earlier ones in this folder, and of lost calls.
+        spending: Dollars of this run, of earlier runs in this folder, and of lost calls.
         is_capped: Whether the cap ended the run.
         reasons: Reasons for empty cells with their counts, the most frequent first, by expert.
         unwanted: Number of cells without a score because the expert did not get the query.
-        complete: Number of queries with a score of every expert that got them.
-        left_out: Number of queries that the cap left incomplete, which are not in the table.
+        complete: Number of queries with a score for every expert that got them.
+        left_out: Number of queries that the cap left incomplete and that are not in the table.
         left_out_cells: Number of empty cells of those queries.
         coverage: The queries that the judge can score.
 
@@ -59,13 +59,14 @@ class CollectionResult:
 
 
 class JudgeCoverage(NamedTuple):
-    """The number of queries to which a judge can score answers.
+    """The number of queries whose answers a judge can score.
 
     Args:
         judge: Name of the judge.
         queries: Number of all queries.
-        scorable: Number of queries to which the judge can score answers.
-        reasons: Reasons why it cannot score the others, with their counts, the most frequent first.
+        scorable: Number of queries whose answers the judge can score.
+        reasons: Reasons why the judge cannot score the others, with their counts, the most frequent
+            first.
 
     Example:
         >>> print(JudgeCoverage("exact", 300, 150, [("the query has no reference", 150)]))
@@ -78,7 +79,7 @@ class JudgeCoverage(NamedTuple):
     reasons: list[tuple[str, int]]
 
     def __str__(self) -> str:
-        """Return both numbers and the reasons in words."""
+        """Return a sentence with both numbers and the reasons."""
         summary = f"{self.judge} can score {self.scorable:,} of {pluralize(self.queries, 'query')}"
         reasons = [
             f"{pluralize(count, 'query')}: {reason}"
@@ -89,7 +90,7 @@ class JudgeCoverage(NamedTuple):
 
 @dataclass(frozen=True)
 class CollectionPlan:
-    """The calls and costs of a collection, before the first call.
+    """The planned calls and costs of a collection.
 
     Args:
         estimates: Calls, dollars and seconds of each expert.
@@ -111,9 +112,9 @@ class CollectionInterrupted(KeyboardInterrupt):
     """A collection that was stopped by Ctrl-C and can be resumed.
 
     Args:
-        stored: Number of answers that are stored and will not be paid again.
+        stored: Number of answers that are stored and will not be paid for again.
         total: Number of cells of the job.
-        spending: Dollars so far.
+        spending: Dollars spent so far.
 
     Example:
         >>> print(CollectionInterrupted(425, 900, Spending(2.0)))

@@ -24,19 +24,19 @@ def assign_all(_expert: str, _query_id: str) -> bool:
 
 @dataclass(frozen=True)
 class CollectionRun:
-    """Everything that one run needs.
+    """The inputs of one run.
 
     Args:
-        queries: The queries in the order in which they are asked; iterated once for each expert.
+        queries: The queries in the order in which experts get them; iterated once per expert.
         experts: Experts that answer.
         judge: The judge that scores.
         store: The store to which answers and verdicts are written.
         stored: Answers and verdicts of earlier runs.
         budget: The dollars that may be spent.
-        is_assigned: Function that tells whether an expert gets a query, by their names.
-        tallies: Counts of each expert.
+        is_assigned: Function that returns whether an expert gets a query, by their names.
+        tallies: Progress of each expert.
         complete_queries: Whether paid experts stay near each other in the order of the queries, so
-            that a run that a cap ends has few queries that only some of them answered.
+            that few queries are answered by only some of them if the cap ends the run.
     """
 
     queries: Iterable[Query]
@@ -61,12 +61,12 @@ class CollectionRun:
 
 @dataclass(frozen=True)
 class Cell:
-    """A query for one expert.
+    """A cell of the table: a query for one expert.
 
     Args:
         query: The query.
         digest: Digest of the query.
-        text: The stored answer, if it only lacks a verdict, or None.
+        text: The stored answer if only the verdict is missing; ``None`` otherwise.
         rank: Index of the query in the order of the run.
     """
 

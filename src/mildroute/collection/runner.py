@@ -15,7 +15,7 @@ from mildroute.experts.base import Answer, Expert
 
 __all__ = ["run_all"]
 
-# Minimum number of consecutive calls without an answer after which an expert is called no more.
+# Minimum number of consecutive calls without an answer after which an expert is no longer called.
 _HOPELESS_CALLS = 20
 
 
@@ -24,7 +24,7 @@ async def run_all(run: CollectionRun, progress: Progress | None = None) -> list[
 
     Args:
         run: The inputs of the run.
-        progress: Called after each batch, or None.
+        progress: Function that is called after each batch, or ``None``.
     """
     report = progress or (lambda _tallies: None)
     for expert in run.experts:
@@ -35,10 +35,10 @@ async def run_all(run: CollectionRun, progress: Progress | None = None) -> list[
 
 
 class _Pacer:
-    """Keeps paid experts within some queries of each other."""
+    """A pacer, which keeps paid experts within some queries of each other."""
 
     def __init__(self, run: CollectionRun) -> None:
-        # The distance keeps all calls of the slowest expert busy and wastes little money.
+        # This lead keeps all workers busy and wastes little money if the cap ends the run.
         concurrency = max((expert.concurrency for expert in run.experts), default=1)
         self._max_lead = 2 * concurrency if run.complete_queries else math.inf
         self._last_ranks = dict.fromkeys((expert.name for expert in run.experts), -1.0)
@@ -68,7 +68,7 @@ class _Pacer:
 
 
 async def _run_expert(run: CollectionRun, expert: Expert, pacer: _Pacer, report: Progress) -> None:
-    """Fill an expert's cells with as many workers as the expert can serve."""
+    """Fill an expert's cells with as many workers as the expert allows concurrent calls."""
     cells = empty_cells(run, expert)
     tally = run.tallies[expert.name]
     max_failures = max(_HOPELESS_CALLS, 2 * expert.concurrency * expert.batch_size)
@@ -94,7 +94,7 @@ async def _run_expert(run: CollectionRun, expert: Expert, pacer: _Pacer, report:
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines concurrently; if one fails, the others end before its error propagates."""
+    """Run coroutines concurrently; if one fails, cancel the others before raising its error."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)
@@ -105,7 +105,7 @@ async def _gather(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _fill_cells(run: CollectionRun, expert: Expert, cells: list[Cell]) -> bool:
-    """Get the missing answers and judge all; return False if the budget does not suffice."""
+    """Get missing answers and judge all; return ``False`` if the budget is not sufficient."""
     unanswered = [cell for cell in cells if cell.text is None]
     answers: dict[str, Answer] = {}
     if unanswered:
@@ -113,11 +113,11 @@ async def _fill_cells(run: CollectionRun, expert: Expert, cells: list[Cell]) -> 
         if new_answers is None:
             if len(cells) == 1:
                 return False
-            # The rest of the budget may still suffice for some of the cells.
+            # The remaining budget may be sufficient for some of the cells.
             return all([await _fill_cells(run, expert, [cell]) for cell in cells])
         answers = {
             cell.digest: answer for cell, answer in zip(unanswered, new_answers, strict=True)
         }
-    # All cells are judged: the budget may suffice for some of them.
+    # Every cell is judged even if one fails, because the budget may be sufficient for some of them.
     judged = [await judge_answer(run, expert, cell, answers.get(cell.digest)) for cell in cells]
     return all(judged)

@@ -1,8 +1,9 @@
 """The store of calls, answers and verdicts, from which a run resumes.
 
-A store is a folder of Parquet parts and of journals that become parts. A kill at any moment leaves
-whole parts, and journals whose last line may be cut off. A journal is deleted only when the parts
-made of it are in place; an entry that is in both counts once.
+A store is a folder of Parquet parts and of journals, which are later converted to parts. If the
+process is killed at any moment, all parts are intact, and only the last line of a journal may be
+truncated. A journal is deleted only after its parts have been written; an entry that is in both is
+counted once.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ __all__ = ["AnswerStore", "Spending", "StoredState", "unanswered_calls"]
 
 Row: TypeAlias = dict[str, Any]
 
-# Maximum lines and bytes of a journal, which is held in memory while it becomes parts.
+# Maximum lines and bytes of a journal, which is held in memory while it is converted to parts.
 _MAX_JOURNAL_LINES = 20_000
 _MAX_JOURNAL_BYTES = 32 << 20
-# Rows that are read at a time, without and with texts.
+# Number of rows to read at a time, without and with texts.
 _BATCH_ROWS = 8192
 _BATCH_ROWS_WITH_TEXTS = 256
 
@@ -59,7 +60,7 @@ class Spending(NamedTuple):
         return self.paid + self.reserved
 
     def __str__(self) -> str:
-        """Return both amounts in words."""
+        """Return both amounts as text."""
         if not self.lost_calls:
             return f"{format_dollars(self.paid)} paid"
         lost = f"{format_dollars(self.reserved)} for {pluralize(self.lost_calls, 'lost call')}"
@@ -100,7 +101,7 @@ class AnswerStore:
         self._lock = ExitStack()
 
     def __enter__(self) -> AnswerStore:
-        """Lock the folder and make parts of the journals that earlier runs left."""
+        """Lock the folder and convert the journals of earlier runs to parts."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as lock:
             lock.enter_context(file_lock(self.folder / "lock", create=True))
@@ -109,7 +110,7 @@ class AnswerStore:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Make parts of the journal and unlock the folder."""
+        """Convert the journal to parts and unlock the folder."""
         with self._lock:
             self.compact()
 
@@ -119,7 +120,7 @@ class AnswerStore:
         return self.folder / "journals"
 
     def add(self, entry: Entry) -> None:
-        """Write an entry; when this method returns, a kill cannot undo it."""
+        """Write an entry, which survives a kill of the process once this method has returned."""
         if self._journal is None:
             self._journal = WriteAheadLog(self.journals)
         self._journal.add(to_row(entry))
@@ -127,7 +128,7 @@ class AnswerStore:
             self._rotate(self._journal)
 
     def compact(self) -> None:
-        """Make parts of all journals."""
+        """Convert all journals to parts."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -140,7 +141,7 @@ class AnswerStore:
             path.unlink(missing_ok=True)
 
     def _rotate(self, journal: WriteAheadLog) -> None:
-        """Begin a new journal with the calls in flight, and make parts of the old one."""
+        """Begin a new journal with the calls in flight, and convert the old one to parts."""
         journal.close()
         rows = _rows_by_kind(journal.path)
         self._journal = WriteAheadLog(self.journals)
@@ -159,7 +160,7 @@ class AnswerStore:
             yield from batch.to_pylist()
 
     def read_state(self, versions: dict[str, str], judge: tuple[str, str]) -> StoredState:
-        """Return what is stored for some experts and a judge.
+        """Return the stored state of some experts and a judge.
 
         Args:
             versions: Version of each expert.

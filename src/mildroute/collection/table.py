@@ -53,11 +53,11 @@ class Gaps:
     """Counts of cells without a score, and of complete queries.
 
     Args:
-        empty: Assigned cells: no answer, no verdict, or not called yet.
-        unwanted: Cells of experts that did not get the query.
-        complete: Queries without an empty assigned cell.
-        left_out: Queries that the cap left incomplete, which are not in the table.
-        left_out_cells: Empty assigned cells of those queries.
+        empty: Number of assigned cells without an answer or a verdict, or not called yet.
+        unwanted: Number of cells of experts that did not get the query.
+        complete: Number of queries without an empty assigned cell.
+        left_out: Number of queries that the cap left incomplete and that are not in the table.
+        left_out_cells: Number of empty assigned cells of those queries.
     """
 
     empty: int = 0
@@ -75,7 +75,7 @@ def write_costs(job: CollectionJob, store: AnswerStore, stopped: Collection[str]
     as a failure.
 
     Args:
-        job: The job. Its folder's table is replaced as a whole.
+        job: The job; the table in its folder is replaced as a whole.
         store: The stored answers and verdicts.
         stopped: Names of experts that the cap stopped.
     """
@@ -121,7 +121,7 @@ def write_costs(job: CollectionJob, store: AnswerStore, stopped: Collection[str]
 def _scored_cells(job: CollectionJob, store: AnswerStore) -> _Cells:
     """Return the values of all cells with a score.
 
-    The last answer counts, with its dollars alone.
+    Only the last answer and its dollars count.
     """
     versions = job.versions
     judge_key = job.judge_key

@@ -1,4 +1,4 @@
-"""Learning from traffic: one run from a gateway's log to a candidate and a verdict."""
+"""Learning from traffic, from a gateway's log to a candidate router and a verdict."""
 
 from __future__ import annotations
 

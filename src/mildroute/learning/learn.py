@@ -1,4 +1,4 @@
-"""One learning run: from a gateway's log and feedback to a candidate and a verdict."""
+"""A learning run, from a gateway's log and feedback to a candidate router and a verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["LearnOptions", "LearningResult", "TrainingCut", "learn", "training_c
 
 # Minimum number of counted decisions before a candidate may be promoted, however good it looks.
 _MIN_COUNTED = 200
-# Share of the dollars of the training rows below which the bound of a cost lies.
+# Quantile of the training rows' dollars that bounds a cost.
 _DOLLAR_QUANTILE = 0.999
 
 
@@ -43,14 +43,15 @@ class LearnOptions:
 
     Args:
         tables: Cost tables to fit on, in addition to the log.
-        experts: Names of the experts that can be called; ``None`` means all of the log.
-        encoder: As for :func:`mildroute.fit`.
-        target: As for :func:`mildroute.fit`.
-        alpha: Probability that any run ever promotes a candidate although none is better, however
-            often runs are made.
+        experts: Names of the experts that can be called; ``None`` means all experts of the log.
+        encoder: Encoder, as for :func:`mildroute.fit`.
+        target: Target, as for :func:`mildroute.fit`.
+        alpha: Probability that any run ever promotes a candidate although none is better, for any
+            number of runs.
         min_rows: Number of scored decisions that the first candidate is fitted on.
-        min_propensity: Decisions that had a smaller probability to show what one of the routers
-            would do do not count. Smaller values count more decisions, each for less.
+        min_propensity: Minimum probability with which a decision had to choose an expert that one
+            of the routers would choose; other decisions are ignored. With a smaller value, more
+            decisions count, but each one has less weight.
 
     Example:
         >>> LearnOptions(min_rows=500).alpha
@@ -81,12 +82,12 @@ class LearningResult:
     Args:
         action: ``"promote"`` if the candidate is better than the router in use, else ``"keep"``.
         why: The reason in a sentence.
-        candidate: The candidate; ``None`` if there is too little to fit one.
+        candidate: The candidate; ``None`` if the log is too short to fit one.
         scored: Number of scored decisions in the log.
         number: Number of the candidate, from 1.
         trained_on: Number of rows that the candidate was fitted on.
         alpha: Error probability of this candidate's verdict, over all runs.
-        comparison: The evidence of later decisions; ``None`` without a candidate.
+        comparison: The evidence from later decisions; ``None`` without a candidate.
         judged: Number of later decisions, scored or not.
 
     Example:
@@ -131,11 +132,11 @@ class LearningResult:
 
 @dataclass(frozen=True)
 class TrainingCut:
-    """The time that separates decisions to learn from and decisions to judge by.
+    """The time that separates decisions for training from decisions for the verdict.
 
     Args:
         number: Number of the candidate, from 1.
-        time: Decisions before it are for training, in seconds since 1970.
+        time: Seconds since 1970; earlier decisions are for training.
     """
 
     number: int
@@ -145,18 +146,17 @@ class TrainingCut:
 def learn(
     log: str | Path, current: TextRouter | None = None, options: LearnOptions | None = None
 ) -> LearningResult:
-    """Fit a candidate on a log and judge it by the decisions after those that it was fitted on.
+    """Fit a candidate on a log and judge it on the decisions after those that it was fitted on.
 
-    A run keeps no state. The log alone determines which candidate a run fits: the first one learns
-    from the first ``min_rows`` scored decisions, and each next one from twice as many as the one
-    before, so that a candidate has learned from at least half of the log. Until the log has doubled
-    again, runs judge the same candidate on more and more decisions, and the evidence is valid
-    however often it is checked. Candidates share the error probability ``alpha``.
+    A run keeps no state. The log alone determines which candidate a run fits: the first one is
+    fitted on the first ``min_rows`` scored decisions, and each further one on twice as many as the
+    one before, so that a candidate is always fitted on at least half of the log. Until the log has
+    doubled again, runs judge the same candidate on more and more decisions, and the evidence is
+    valid no matter how often it is checked. Candidates share the error probability ``alpha``.
 
     Args:
         log: Folder of the decision log, or the URL that it is shipped to.
-        current: The router in use; without one, the log's own first choices are what a candidate
-            must beat.
+        current: The router in use; without one, a candidate must beat the first choices in the log.
         options: Settings of the run.
 
     Returns:
@@ -174,8 +174,8 @@ def learn(
     cut = training_cut([row["time"] for row in scored], options.min_rows)
     if cut is None:
         why = (
-            f"{pluralize(len(scored), 'decision')} with a text and a score, and the first fit needs"
-            f" {options.min_rows:,}; texts need log_prompts, and scores feedback or sampling"
+            f"{pluralize(len(scored), 'decision')} with a text and a score, but the first fit needs"
+            f" {options.min_rows:,}; texts need log_prompts, and scores need feedback or sampling"
         )
         return LearningResult("keep", why, scored=len(scored))
     try:
@@ -201,11 +201,11 @@ def learn(
 
 
 def training_cut(times: Sequence[float], min_rows: int) -> TrainingCut | None:
-    """Return where the training rows of the latest candidate end; ``None`` before the first one.
+    """Return the end of the latest candidate's training rows; ``None`` before the first one.
 
     Args:
         times: Time of each scored decision, in chronological order.
-        min_rows: Scored decisions of the first candidate.
+        min_rows: Number of scored decisions for the first candidate.
 
     Example:
         >>> training_cut([float(second) for second in range(900)], 200)
@@ -220,10 +220,10 @@ def training_cut(times: Sequence[float], min_rows: int) -> TrainingCut | None:
 def verdict_of(
     comparison: SequentialComparison, alpha: float
 ) -> tuple[Literal["promote", "keep"], str]:
-    """Return whether to promote a candidate, and why.
+    """Return whether to promote a candidate, and the reason.
 
     Args:
-        comparison: The candidate against the router in use.
+        comparison: Comparison of the candidate with the router in use.
         alpha: Error probability of the verdict, over all checks.
 
     Example:
@@ -270,7 +270,7 @@ def _compare(
 ) -> SequentialComparison:
     """Compare the candidate with the router in use on decisions that it has not seen."""
     weight = (0.0 if current is None else _exchange_rate(current)) or _exchange_rate(candidate)
-    # The bound is known before the decisions that are judged.
+    # The bound must not depend on the decisions that are compared.
     dollars = (
         0.0 if table.dollars is None else float(np.nanquantile(table.dollars, _DOLLAR_QUANTILE))
     )
@@ -281,7 +281,7 @@ def _compare(
 
 
 def _exchange_rate(router: TextRouter) -> float:
-    """Return the errors that a dollar is worth at a router's operating point; 0 without prices."""
+    """Return the error that a dollar is worth at a router's operating point; 0 without prices."""
     point = point_of(router, None)
     if point is None or not isinstance(router.router_, FrontierRouter):
         return 0.0

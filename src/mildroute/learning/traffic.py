@@ -1,4 +1,4 @@
-"""Decisions of a log with their outcomes, and what they say about two routers."""
+"""Decisions of a log with their outcomes, and the evidence that they give about two routers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COLUMNS = (
     *("decision_id", "time", "router", "reason", "served_by", "cost_usd", "text", "request_id"),
     *("conversation", "target", "selected", "experts", "propensities", "first_choice"),
 )
-# Reasons of requests that no router decided.
+# Reasons of decisions that no router made.
 _FORCED = ("pinned", "sticky")
 
 
 def read_traffic(log: str | Path) -> list[dict[str, Any]]:
-    """Return the decisions of a log by time, with ``score`` and ``sample``, or ``None`` for them.
+    """Return the decisions of a log by time, each with its ``score`` and ``sample``, if any.
 
     A sample has the scores of several experts on the request, all by one judge.
     """
@@ -51,7 +51,7 @@ def read_traffic(log: str | Path) -> list[dict[str, Any]]:
 
 
 def scored_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the decisions that can be learned from: those with a text and a score or a sample."""
+    """Return the decisions for training, which have a text and a score or a sample."""
     return [
         row
         for row in rows
@@ -64,14 +64,14 @@ class RouterPair:
     """Two routers on the same decisions.
 
     Args:
-        candidate: The router that may be promoted; fitted on earlier decisions than these.
-        current: The router in use; ``None`` takes the log's first choices instead.
+        candidate: The router that may be promoted, which was fitted on earlier decisions.
+        current: The router in use; ``None`` means the first choices in the log.
         weight: Error that one dollar is worth.
-        bound: Highest cost of an answer, error and dollars together; larger ones are capped.
-        min_propensity: Decisions that had a smaller probability to show what one of the routers
-            would do do not count.
+        bound: Maximum cost of an answer, error and dollars together; larger costs are capped.
+        min_propensity: Minimum probability with which a decision had to choose an expert that one
+            of the routers would choose; other decisions are ignored.
         target: Target at which the router in use decides; ``None`` means its own. Decisions at
-            other targets do not count.
+            other targets are ignored.
     """
 
     candidate: TextRouter
@@ -82,12 +82,12 @@ class RouterPair:
     target: Target | None = None
 
     def gains(self, rows: Sequence[Row]) -> tuple[Vector, Vector]:
-        """Return the candidate's gain on each decision that shows one, and the bounds of the gains.
+        """Return the candidate's gain on each decision with evidence, and the bounds of the gains.
 
-        A sample shows what both routers would have cost. Another decision shows it on average if
-        both routers' choices had a known probability to be drawn. Only the first decision of a
-        conversation counts, and only the first of a text that recurs without an id, because one
-        draw decided them all.
+        A sample contains the cost of both routers' choices. Any other decision yields an unbiased
+        estimate if both choices had a known probability of being drawn. Only the first decision of
+        a conversation counts, and only the first one of a text that recurs without an id, because
+        a single draw decided all of them.
         """
         counted = first_decisions(rows, self.target)
         if not counted:
@@ -101,7 +101,7 @@ class RouterPair:
             has_prices = isinstance(self.current.router_, FrontierRouter)
             point = point_of(self.current, self.target if has_prices else None)
             current = self.current.explain(texts, point=point, request_ids=keys)
-            names = [each.name for each in current]
+            names = [routed.name for routed in current]
         pairs = [
             gain
             for row, name, proposal in zip(counted, names, proposed, strict=True)
@@ -113,8 +113,8 @@ class RouterPair:
     def _gain(self, row: Row, current: str, proposal: RoutedInput) -> tuple[float, float] | None:
         """Return the cost of the current choice minus that of the proposal, and its bound.
 
-        The bound depends on how the costs are known and not on the request. ``None`` if they are
-        not known.
+        The bound depends on the source of the costs and not on the request. Return ``None`` if the
+        costs are unknown.
         """
         names = (current, proposal.name)
         sampled = [self._sampled_cost(row, name) for name in names]
@@ -149,7 +149,7 @@ class RouterPair:
         return min(float(1 - score + self.weight * (dollars or 0.0)), self.bound)
 
     def _expected_cost(self, forecast: RoutedInput, name: str) -> float:
-        """Return the candidate's expectation, which has not seen these decisions."""
+        """Return the cost of an expert that the candidate expects."""
         if name not in forecast.experts or forecast.scores is None:
             return 0.5
         index = forecast.experts.index(name)
@@ -158,7 +158,7 @@ class RouterPair:
 
 
 def first_decisions(rows: Iterable[Row], target: Target | None = None) -> list[Row]:
-    """Return the decisions that routers made at a target or their own, one of each conversation."""
+    """Return the decisions that routers made at a target or their own, one per conversation."""
     first: dict[str, Row] = {}
     targets = ("", describe_target(target))
     for row in rows:
