@@ -256,7 +256,7 @@ def test_an_answer_in_chunks_is_read_whole() -> None:
 def test_a_huge_answer_is_an_error_and_not_read_to_its_end() -> None:
     answer, server = one_answer(huge(10_000_000), says("wrong"))
     assert (answer.text, len(server.calls)) == (None, 1)
-    assert answer.error == "the answer is longer than the 4,194,304 bytes that are read"
+    assert answer.error == "the answer is longer than the limit of 4,194,304 bytes"
     assert answer.unconfirmed_cost > 0
     assert one_answer(huge(10_000_000, code=400))[0].error.endswith("...")
 

@@ -1,4 +1,4 @@
-"""Experts, which answer queries: models behind an endpoint, classifiers, people, recordings."""
+"""Experts that answer queries: models behind an endpoint, classifiers, people and recordings."""
 
 from __future__ import annotations
 

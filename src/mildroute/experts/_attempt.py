@@ -13,10 +13,10 @@ from mildroute.experts.retry import retry_after
 from mildroute.experts.secrets import LONGEST
 
 RetryRule = Literal["never", "after failure", "after refusal"]
-# Removes secrets from a text of the server.
+# A function that removes secrets from a text of the server.
 Scrub = Callable[[str], str]
 
-# Maximum number of characters of a server's message in an error.
+# Maximum characters of a server's message to show in an error.
 MAX_SHOWN = 200
 
 _RETRIED_STATUSES = {408, 409, 429}
@@ -33,14 +33,14 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """The outcome of an attempt, and whether to make another one.
+    """The outcome of an attempt, which determines whether to make another one.
 
     Args:
-        completion: The answer, or an answer without text that was paid all the same.
+        completion: The answer, which may have no text although it was charged.
         error: Reason why there is no completion.
         retry: Whether to make another attempt: never, after a failure, or after a refusal.
         doubtful: Whether the attempt may have been charged although there is no completion.
-        wait: Seconds that the server asks to wait, or None.
+        wait: Seconds that the server requests to wait, or ``None``.
     """
 
     completion: Completion | None = None
@@ -59,8 +59,7 @@ def classify_attempt(
 ) -> AttemptOutcome:
     """Return the outcome of one attempt.
 
-    Lost connections, timeouts, bodies that are not JSON, 408, 409, 429 and 5xx are retried; nothing
-    else is.
+    Only lost connections, timeouts, bodies that are not JSON, 408, 409, 429 and 5xx are retried.
 
     Args:
         result: The response, or the reason why it did not arrive.
@@ -95,7 +94,7 @@ def _classify_body(
 ) -> AttemptOutcome:
     if result.cut:
         return AttemptOutcome(
-            error=f"the answer is longer than the {len(result.body):,} bytes that are read",
+            error=f"the answer is longer than the limit of {len(result.body):,} bytes",
             doubtful=True,
         )
     try:
@@ -119,8 +118,8 @@ def _describe_error(result: HTTPResult, scrub: Scrub) -> str:
     if 300 <= result.status < 400:
         location = _shorten(scrub(result.location or "nowhere"))
         return (
-            f"{description}; redirects are not followed, since a key must not go elsewhere; set"
-            f" base_url for {location} if you trust it"
+            f"{description}; redirects are not followed, because they would send the key elsewhere;"
+            f" change base_url to {location} if you trust it"
         )
     if result.status in _ADVICE:
         return f"{description}; {_ADVICE[result.status]}"
@@ -130,7 +129,7 @@ def _describe_error(result: HTTPResult, scrub: Scrub) -> str:
 def _excerpt(result: HTTPResult, scrub: Scrub) -> str:
     """Return the server's message, or the beginning of its body.
 
-    Secrets are removed before the text is shortened, so that no part of a key is left.
+    Secrets are removed before the text is shortened, so that no part of a key remains.
     """
     text = _parse_message(result.body) or result.body.decode("utf-8", "replace")
     # The end of a body that was cut may be the beginning of a key.
@@ -149,7 +148,7 @@ def _parse_message(body: bytes) -> str | None:
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one line, without control characters and not too long."""
+    """Return the beginning of a text on one line, without control characters."""
     printable = "".join(character if character.isprintable() else " " for character in text)
     line = " ".join(printable.split())
     return line if len(line) <= MAX_SHOWN else line[:MAX_SHOWN] + "..."

@@ -26,7 +26,7 @@ _NEVER_SENT = (
     httpx.ProxyError,
     httpx.UnsupportedProtocol,
 )
-# A client that is closed under a call raises a RuntimeError.
+# A client that is closed during a call raises a RuntimeError.
 _LOST = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, RuntimeError)
 
 
@@ -55,8 +55,8 @@ class HTTPTransport:
 
     Args:
         url: The address.
-        calls: Concurrency, timeouts and the size of the largest answer.
-        headers: The key, and additional headers from a file.
+        calls: Concurrency, timeouts and the maximum size of an answer.
+        headers: The key and additional headers.
     """
 
     def __init__(self, url: str, calls: CallSettings, headers: RequestHeaders) -> None:
@@ -70,8 +70,8 @@ class HTTPTransport:
         self._client = httpx.AsyncClient(
             headers=_headers(headers),
             timeout=httpx.Timeout(timeouts.read or timeouts.total, connect=timeouts.connect),
-            # One connection for each call: on an open connection, a server that sends two answers
-            # at once would answer the next query, too, and its score would be wrong.
+            # Each call has its own connection. On a reused one, a server that sends two answers at
+            # once would also answer the next query, and its score would be wrong.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             verify=_ssl_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         )
@@ -91,8 +91,8 @@ class HTTPTransport:
                 return await self._read(response)
         except _LOST as error:
             return self._describe_failure(error)
-        except BaseException as error:  # noqa: BLE001 - It is raised again.
-            # Frames of HTTP libraries hold the key in their local variables.
+        except BaseException as error:  # noqa: BLE001 - The error is raised again.
+            # The traceback's frames of HTTP libraries hold the key in local variables.
             error.__cause__ = error.__context__ = None
             raise error.with_traceback(None) from None
 
@@ -105,7 +105,7 @@ class HTTPTransport:
             self.abandon()
 
     def abandon(self) -> None:
-        """Make no further call; open connections cannot be closed without the event loop."""
+        """Refuse further calls, without closing connections, which requires the event loop."""
         self.closed = True
         if self._guard is not None:
             self._guard.off()
@@ -153,7 +153,7 @@ def _describe_timeout(error: Exception, timeouts: Timeouts) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:  # noqa: ARG001 - httpx reads both variables itself.
-    """Return the trusted certificates, which take a tenth of a second to load."""
+    """Return a cached SSL context, because loading its certificates takes a tenth of a second."""
     return httpx.create_ssl_context()
 
 

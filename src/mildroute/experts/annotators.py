@@ -1,4 +1,4 @@
-"""People, whose labels the queries already hold, as an expert with a price per answer."""
+"""People whose labels are already in the queries, as an expert with a price per answer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MAX_VOTES = 100_000
 
 
 class AnnotatorExpert(Expert):
-    """One or several people, whose labels are in a field of the query.
+    """An expert that stands for people whose labels are in a field of the query.
 
     The field holds one label, a list of labels (one per person; missing ones are left out), or a
     mapping from label to number of votes.
 
     Args:
         name: The expert's name in tables.
-        field: The field.
+        field: Name of the field.
         votes: ``"majority"`` for the most frequent label, with ties broken at random; ``"single"``
             for the label of one person drawn at random.
         dollars: Cost of an answer, regardless of the number of votes.
@@ -98,7 +98,7 @@ class AnnotatorExpert(Expert):
 
 
 def _count_votes(field: Any) -> Counter[str] | None:
-    """Return the votes for each label, or None if the field is malformed."""
+    """Return the number of votes for each label, or ``None`` if the field is malformed."""
     if field is None:
         return Counter()
     if isinstance(field, Mapping):

@@ -1,4 +1,4 @@
-"""Requests and answers of Anthropic's Messages API, as collection sends and reads them."""
+"""Requests and answers of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mildroute.experts.completion import Completion, parse_completion
 
 __all__ = ["DEFAULT_MAX_TOKENS", "VERSION", "message_body", "message_tokens", "parse_message"]
 
-# The version of the API, which it has had since 2023.
+# The version of the API, unchanged since 2023.
 VERSION = "2023-06-01"
-# The API requires a bound of the answer.
+# Default of max_tokens, which the API requires.
 DEFAULT_MAX_TOKENS = 4096
 _MAX_TOKENS = 1 << 40
 _FINISH_REASONS = {"max_tokens": "length", "refusal": "content_filter", "tool_use": "tool_calls"}
@@ -44,7 +44,7 @@ def message_body(
 
 
 def parse_message(document: Any) -> Completion:
-    """Return the answer in a parsed body, of any shape.
+    """Return the answer in a parsed body of any shape.
 
     Example:
         >>> parse_message({"content": [{"type": "text", "text": "4"}]}).text
@@ -67,11 +67,11 @@ def parse_message(document: Any) -> Completion:
 
 
 def message_tokens(usage: Any) -> tuple[int, int, int, int] | None:
-    """Return the tokens of a usage, or ``None`` if it is missing or implausible.
+    """Return the tokens in a usage object, or ``None`` if it is missing or implausible.
 
     Returns:
-        All tokens of the request, those of the answer, and the tokens of the request that were read
-        from the prompt cache and written to it.
+        Four counts: all tokens of the request, the tokens of the answer, and the tokens of the
+        request that were read from the prompt cache and written to it.
     """
     if not isinstance(usage, dict):
         return None

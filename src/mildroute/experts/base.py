@@ -21,7 +21,7 @@ __all__ = [
     "TransportFailure",
 ]
 
-# A function that reserves money for another attempt at a query, after one that may have been
+# A function that reserves money for another attempt at a query after one that may have been
 # charged. If it returns False, the attempt must not be made.
 ReserveRetry: TypeAlias = Callable[["Query", float], Awaitable[bool]]
 # The function of the budget under which an expert is called, or None without a budget.
@@ -34,8 +34,8 @@ class Query:
 
     Args:
         query_id: The query's id in the table.
-        input: The text that experts get.
-        reference: The text that a judge compares answers with, or None.
+        input: The text that experts receive.
+        reference: The text that a judge compares answers with, or ``None``.
         fields: Additional columns of the row, for prompt templates and judges (choices, tests, a
             group).
 
@@ -57,16 +57,16 @@ class Answer:
     An answer with an error has no text and is never judged.
 
     Args:
-        text: The answer, or a label as text; None after an error.
-        tokens_in: Number of input tokens, or None if they were not counted.
-        tokens_out: Number of output tokens, or None if they were not counted.
+        text: The answer, or a label as text; ``None`` after an error.
+        tokens_in: Number of input tokens, or ``None`` if they were not counted.
+        tokens_out: Number of output tokens, or ``None`` if they were not counted.
         dollars: Cost of the call; failed calls may cost money as well.
         latency: Seconds from the request to the end of the answer, for the last attempt.
         error: Reason why there is no answer, without secrets; empty if there is an answer.
         attempts: Number of calls made for the answer.
         unconfirmed_cost: Upper bound on the additional cost of attempts without an answer, such as
             those that timed out; a budget counts it, a cost table does not.
-        logprob: Mean log-probability of the answer's tokens, or None if it is not known.
+        logprob: Mean log-probability of the answer's tokens, or ``None`` if unknown.
 
     Example:
         >>> Answer("4", dollars=0.001).error, Answer(None, error="timeout after 30 s").text
@@ -85,7 +85,7 @@ class Answer:
 
 
 class CostEstimate(NamedTuple):
-    """Estimated cost of one query, before the call.
+    """An estimate of the cost of one query, before the call.
 
     Args:
         tokens_in: Tokens of the complete prompt.
@@ -110,9 +110,9 @@ class Expert(Protocol):
 
     Attributes:
         name: The expert's name in tables; unique in a pool.
-        version: A text that changes with everything that changes answers or their price (model,
-            prompt template, sampling, price), and with nothing else.
-        price: Dollars per million tokens, or None for experts that are free or paid per answer.
+        version: A text that changes if and only if something changes that affects answers or their
+            price (model, prompt template, sampling, price).
+        price: Dollars per million tokens, or ``None`` for experts that are free or paid per answer.
         batch_size: Number of queries in one call of ``answer``.
         concurrency: Number of batches that the expert can process at the same time.
 
@@ -155,13 +155,13 @@ class Expert(Protocol):
         return self.max_cost(query)
 
     def estimate_cost(self, query: Query) -> CostEstimate:
-        """Estimate the cost of a query; by default from its length and ``max_cost``."""
+        """Estimate the cost of a query, by default from its length and ``max_cost``."""
         bound = self.max_cost(query)
         return CostEstimate(len(query.input) / CHARACTERS_PER_TOKEN, bound, bound)
 
     async def close(self) -> None:
         """Release connections and processes."""
-        await asyncio.sleep(0)  # Type checkers take a method without a body for abstract.
+        await asyncio.sleep(0)  # Type checkers treat a method without a body as abstract.
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ class HTTPResult:
     Args:
         status: HTTP status.
         body: Body of the response.
-        cut: Whether the body was longer than the part that was read.
-        retry_after: Value of the header Retry-After, or None.
-        location: Value of the header Location, or None.
+        cut: Whether the body was truncated because it was too long.
+        retry_after: Value of the header Retry-After, or ``None``.
+        location: Value of the header Location, or ``None``.
     """
 
     status: int
@@ -188,9 +188,9 @@ class TransportFailure:
     """An attempt whose response did not arrive, or arrived only in part.
 
     Args:
-        reason: Reason, without secrets.
-        sent: Whether the server may have worked on the request, and may charge for it.
-        final: Whether another attempt is pointless.
+        reason: Reason for the failure, without secrets.
+        sent: Whether the server may have processed the request and may charge for it.
+        final: Whether another attempt would be pointless.
     """
 
     reason: str

@@ -31,9 +31,9 @@ _INPUT_ERRORS = (
 
 
 class ClassifierExpert(Expert):
-    """A scikit-learn classifier or pipeline, or a function ``texts -> labels``.
+    """An expert that answers with the label of a classifier.
 
-    The expert's answer is the label.
+    The classifier is a scikit-learn classifier or pipeline, or a function ``texts -> labels``.
 
     The model runs in a thread, one batch at a time unless ``concurrency`` allows more. Latency is
     the time of the batch divided by its number of queries. If a batch fails, its queries are run
@@ -43,13 +43,13 @@ class ClassifierExpert(Expert):
         name: The expert's name in tables.
         model: An object with ``predict``, or a function.
         version: Text that you change whenever the model changes.
-        field: Field of the query that holds a vector; None passes the query's ``input``.
+        field: Field of the query that holds a vector; if ``None``, the model gets ``input``.
         dollars: Cost of an answer; an error costs nothing.
         batch_size: Number of queries in one batch.
-        concurrency: Number of batches at the same time.
+        concurrency: Maximum number of concurrent batches.
 
     Example:
-        A pipeline of scikit-learn:
+        A scikit-learn pipeline:
 
         >>> from sklearn.feature_extraction.text import CountVectorizer
         >>> from sklearn.naive_bayes import MultinomialNB
@@ -60,8 +60,8 @@ class ClassifierExpert(Expert):
         >>> [answer.text for answer in asyncio.run(expert.answer([Query("q1", "a good one")]))]
         ['up']
 
-        A pipeline of Hugging Face (``pipeline = transformers.pipeline("text-classification")``)
-        needs one line, because it returns a label and a score:
+        A Hugging Face pipeline (``pipeline = transformers.pipeline("text-classification")``) needs
+        one more line, because it returns a label and a score:
 
         >>> pipeline = lambda texts: [{"label": "POSITIVE", "score": 0.9} for _ in texts]
         >>> label = lambda texts: [prediction["label"] for prediction in pipeline(texts)]
@@ -105,7 +105,7 @@ class ClassifierExpert(Expert):
         version: str = "",
         **settings: Any,
     ) -> ClassifierExpert:
-        """Build a classifier with a function that returns the model; its module is imported.
+        """Build a classifier by importing and calling a function that returns the model.
 
         Args:
             name: The expert's name in tables.
@@ -152,7 +152,7 @@ class ClassifierExpert(Expert):
         return answers
 
     def _model_input(self, query: Query) -> Any:
-        """Return the text or the vector of a query, or None if it has no vector."""
+        """Return the text or the vector of a query, or ``None`` if the vector is missing."""
         if self._field is None:
             return query.input
         try:
@@ -176,6 +176,6 @@ class ClassifierExpert(Expert):
             message = " ".join(str(error).split())[:200]
             return [(None, f"the classifier failed: {type(error).__name__}: {message}")]
         return [
-            (text, "" if text is not None else "the classifier gave no single label")
+            (text, "" if text is not None else "the classifier returned no single label")
             for text in texts
         ]

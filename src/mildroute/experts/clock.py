@@ -1,4 +1,4 @@
-"""The clock, which tests replace so that they need not wait."""
+"""A clock that tests can replace, so that they need not wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Clock"]
 
 @dataclass(frozen=True)
 class Clock:
-    """Source of time and randomness.
+    """A source of time and randomness.
 
     Args:
         monotonic: Function that returns seconds, for durations.
         sleep: Coroutine function that waits for a number of seconds.
-        random: Function that returns a number from 0 to 1, uniformly distributed.
+        random: Function that returns a uniform number between 0 and 1.
         time: Function that returns seconds since 1970, for dates that servers send.
     """
 

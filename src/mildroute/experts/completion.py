@@ -26,14 +26,14 @@ _FINISH_REASONS = (
 class Completion:
     """The text of an answer and its tokens, or the reason why there is no text.
 
-    An answer truncated at ``max_tokens`` is an answer: a judge sees what a user would see.
+    An answer truncated at ``max_tokens`` is still an answer: a judge sees what a user would see.
 
     Args:
-        text: The text; None if there is a problem.
-        problem: Why there is no text; empty if there is one.
-        tokens_in: Input tokens as counted by the server; None if implausible.
-        tokens_out: Output tokens as counted by the server; None if implausible.
-        logprob: Mean log-probability of the answer's tokens, or None if it is not reported.
+        text: The text; ``None`` if there is a problem.
+        problem: Reason why there is no text; empty if there is a text.
+        tokens_in: Input tokens as counted by the server; ``None`` if missing or implausible.
+        tokens_out: Output tokens as counted by the server; ``None`` if missing or implausible.
+        logprob: Mean log-probability of the answer's tokens, or ``None`` if it is not reported.
     """
 
     text: str | None
@@ -50,10 +50,10 @@ def parse_completion(document: Any) -> Completion:
         document: Parsed JSON, of any shape.
 
     Returns:
-        The text of the first choice, or the problem; never text that did not come from the model.
+        The text of the first choice, or the problem. Only text from the model is returned.
     """
     if not isinstance(document, dict):
-        return Completion(None, f"the body is a JSON {_type_name(document)} , not an object")
+        return Completion(None, f"the body is a JSON {_type_name(document)}, not an object")
     usage = document.get("usage")
     tokens_in = _token_count(usage, "prompt_tokens")
     tokens_out = _token_count(usage, "completion_tokens")
@@ -94,7 +94,7 @@ def answer_text(body: bytes | bytearray) -> str:
     """Return the text of an answer, or its tool calls as JSON, or an empty text.
 
     Args:
-        body: Body of a response of /chat/completions or /completions, or a stream of its events.
+        body: Response body of /chat/completions or /completions, which may be a stream of events.
     """
     document = _parse_body(body)
     text = parse_completion(document).text
@@ -111,7 +111,7 @@ def answer_text(body: bytes | bytearray) -> str:
 
 
 def answer_logprob(body: bytes | bytearray) -> float | None:
-    """Return the mean log-probability of an answer's tokens, or None if it is not reported."""
+    """Return the mean log-probability of an answer's tokens, or ``None`` if it is not reported."""
     return parse_completion(_parse_body(body)).logprob
 
 
@@ -124,7 +124,7 @@ def _parse_body(body: bytes | bytearray) -> Any:
 
 
 def _join_events(body: bytes | bytearray) -> dict[str, Any]:
-    """Return the first choice of a stream of events, in the form of a whole response."""
+    """Return the first choice of a stream of events, in the form of a complete response."""
     texts: list[str] = []
     functions: dict[int, dict[str, str]] = {}
     logprobs: list[Any] = []
@@ -160,7 +160,7 @@ def _add_tool_call_part(functions: dict[int, dict[str, str]], part: Any) -> None
 
 
 def _text_or_problem(choice: dict[str, Any]) -> tuple[str | None, str]:
-    """Return the text of a choice, or None and the reason why there is no text."""
+    """Return the text of a choice, or ``None`` and the reason why there is no text."""
     message = choice.get("message")
     content = message.get("content") if isinstance(message, dict) else choice.get("text")
     if content is None and isinstance(message, dict) and isinstance(message.get("refusal"), str):
@@ -170,16 +170,16 @@ def _text_or_problem(choice: dict[str, Any]) -> tuple[str | None, str]:
     if isinstance(content, str) and (content or choice.get("finish_reason") != "content_filter"):
         return content, ""
     if isinstance(content, str) or content is None:
-        # An unknown finish_reason is text of the server's choice, which could echo the API key.
+        # An unknown finish_reason is not repeated, because the server could echo the API key.
         reason = choice.get("finish_reason")
         is_known = reason is None or reason in _FINISH_REASONS
-        shown = repr(reason) if is_known else "unknown"
-        return None, f"the answer has no text (finish_reason {shown})"
+        description = repr(reason) if is_known else "unknown"
+        return None, f"the answer has no text (finish_reason {description})"
     return None, f"the answer's text is of type {_type_name(content)}"
 
 
 def _join_parts(parts: list[Any]) -> str | list[Any]:
-    """Join the text parts of a multi-part answer; return the parts unchanged if malformed.
+    """Join the text parts of a multi-part answer; return malformed parts unchanged.
 
     Parts of other types, such as reasoning, are skipped.
     """

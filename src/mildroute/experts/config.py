@@ -1,4 +1,4 @@
-"""Reading of ``experts.yaml`` and building of its experts."""
+"""Functions that read ``experts.yaml`` and build its experts."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class ExpertSpec:
 
     @property
     def where(self) -> str:
-        """Return file and line, as messages show them."""
+        """Return the file and line, as shown in messages."""
         return f"{self.path.name}:{self.line}"
 
     @property
     def price(self) -> Price | None:
-        """Return dollars per million tokens; ``None`` for a free or per-answer expert."""
+        """Return the dollars per million tokens; ``None`` for a free or per-answer expert."""
         price = self.settings.get("price")
         if isinstance(price, Mapping):
             return None if "per_answer" in price else Price(**price)
@@ -74,7 +74,7 @@ class ExpertSpec:
 
     @property
     def per_answer(self) -> float | None:
-        """Return dollars per answer; ``None`` for a free or per-token expert."""
+        """Return the dollars per answer; ``None`` for a free or per-token expert."""
         price = self.settings.get("price")
         return price.get("per_answer") if isinstance(price, Mapping) else None
 
@@ -88,7 +88,7 @@ class ExpertFile:
         experts: Experts in the order of the file.
         prices_date: Date of the prices, as written.
         judges: Experts that only judge answers; they get no queries and serve no requests.
-        baseline: Name of the expert in use today, against whose bill savings are measured, or
+        baseline: Name of the expert in use today, with whose cost savings are measured, or
             ``None``.
 
     Example:
@@ -110,7 +110,7 @@ class ExpertFile:
         return PriceList(prices, self.prices_date, self.path.name) if prices else None
 
     def expert(self, name: str) -> ExpertSpec:
-        """Return the expert of that name.
+        """Return the expert with a name.
 
         Example:
             >>> ExpertFile(Path("experts.yaml"), ()).expert("smal")
@@ -127,10 +127,10 @@ class ExpertFile:
 
 
 def read_experts(path: str | Path) -> ExpertFile:
-    r"""Read and check a file of experts, without building or calling any.
+    r"""Read and check a file of experts, without building or calling any of them.
 
-    Every error names file and line. Environment variables are not substituted: ``api_key_env``
-    names the variable of a key, and the key itself is never stored.
+    Every error names the file and the line. Environment variables are not substituted:
+    ``api_key_env`` names the variable of a key, and the key itself is never stored.
 
     Args:
         path: The YAML file.
@@ -183,7 +183,7 @@ def build_expert(spec: ExpertSpec) -> Expert:
         spec: One of a file's experts.
 
     Returns:
-        The expert, which the caller closes.
+        The expert, which the caller must close.
 
     Example:
         >>> build_expert(ExpertSpec("crowd", "people", {"field": "label"})).name
@@ -250,7 +250,7 @@ def _build_anthropic(spec: ExpertSpec) -> Expert:
 
 
 def anthropic_headers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers of every request to Anthropic's API: version, key and configured ones.
+    """Return the version, key and configured headers of every request to Anthropic's API.
 
     Example:
         >>> anthropic_headers({"api_key_env": "CLAUDE_KEY"})

@@ -1,4 +1,4 @@
-"""Server-sent events: splitting and parsing a stream, and its state."""
+"""Server-sent events of a stream: splitting, parsing and accumulated state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "parse_event",
 ]
 
-# Bytes of one event: the last one of a response repeats all of it, images included.
+# Maximum bytes of an event. The last event of a response may repeat all of it, including images.
 _MAX_EVENT = 16 << 20
 _border = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))").search
 _field = re.compile(rb"^(event|data|error):[ ]?(.*)$", re.MULTILINE).findall
@@ -34,7 +34,7 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed", "messag
 
 
 class EventTooLargeError(MildrouteError):
-    """An event of a stream does not end."""
+    """An event of a stream is too large."""
 
     def __init__(self) -> None:
         super().__init__(f"an event must have at most {_MAX_EVENT:,} bytes.")
@@ -44,11 +44,11 @@ class Event(NamedTuple):
     """One event.
 
     Args:
-        raw: The bytes as they arrived, with the blank line.
+        raw: The bytes as received, including the blank line.
         name: Value of the ``event`` field.
-        data: The decoded JSON under ``data``, or ``None``.
+        data: The decoded JSON in the ``data`` field, or ``None``.
         is_done: Whether the data is ``[DONE]``.
-        has_data: Whether the event has data, which a comment does not.
+        has_data: Whether the event has data, unlike a comment.
     """
 
     raw: bytes
@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The type of the event: its name, or what its data says."""
+        """The type of the event, from its data or else its name."""
         kind = self.data.get("type") if type(self.data) is dict else None
         return kind if type(kind) is str else self.name
 
@@ -73,10 +73,10 @@ class Event(NamedTuple):
 
 
 def parse_event(raw: bytes) -> Event:
-    """Read one event."""
+    """Parse one event."""
     name = ""
     lines = []
-    # No JSON holds a carriage return as it is.
+    # JSON contains no literal carriage returns.
     text = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in raw else raw
     for label, value in _field(text):
         if label == b"event":
@@ -98,19 +98,19 @@ def parse_event(raw: bytes) -> Event:
 
 
 def event_bytes(name: str, document: Any) -> bytes:
-    """Write an event."""
+    """Return an event as bytes."""
     head = b"event: %b\n" % name.encode() if name else b""
     return head + b"data: " + orjson.dumps(document) + b"\n\n"
 
 
 class EventSplitter:
-    """A splitter of a stream into events, for any cut of chunks and any line ending."""
+    """A splitter of a stream into events, for arbitrary chunks and any line ending."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that are complete now, each with its blank line.
+        """Return the events that a chunk completes, each with its blank line.
 
         Raises:
             EventTooLargeError: The current event has more than 16 MiB.
@@ -135,10 +135,10 @@ class EventSplitter:
 
 
 class StreamState:
-    """The state of a stream, as its events have reported it so far.
+    """The state of a stream, as reported by its events so far.
 
     Attributes:
-        has_ended: Whether the stream has ended as it should, possibly with an error.
+        has_ended: Whether the stream has ended properly, possibly with an error.
         has_failed: Whether an event reported an error.
     """
 
@@ -166,14 +166,14 @@ class StreamState:
             self._message |= {name: value for name, value in usage.items() if value is not None}
             self._has_message_end = self._has_message_end or event.kind == "message_delta"
         elif (tokens := tokens_of_usage(usage)) is not None:
-            # The last value of a running count is the valid one.
+            # If several events report a running count, the last one is valid.
             self._usage = tokens
 
     @property
     def usage(self) -> TokenUsage:
-        """Tokens as reported; those of the response are counted by its characters if they are not.
+        """The reported tokens; unreported tokens of the response are estimated from its characters.
 
-        The number of events says nothing: 1,000 tokens may come in 10 of them.
+        The number of events is no measure, because 10 events may carry 1,000 tokens.
         """
         if self._usage is not None:
             return self._usage
@@ -188,9 +188,9 @@ class StreamState:
 
 
 def _generated_characters(document: dict[str, Any], kind: str) -> int:
-    """Return the characters of an event that its expert has generated."""
+    """Return the number of characters in an event that the expert generated."""
     if kind.startswith("response."):
-        # Later events repeat the deltas.
+        # Only deltas count, because later events repeat them.
         delta = document.get("delta")
         return len(delta) if kind.endswith(".delta") and type(delta) is str else 0
     characters = 0

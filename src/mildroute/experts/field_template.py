@@ -1,4 +1,4 @@
-"""Templates with fields in braces; values are never read as templates themselves."""
+"""Templates with fields in braces, whose values are never parsed as templates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FIELD = re.compile(r"[^\W\d][\w .-]*")
 
 
 class FieldTemplate:
-    """A text with placeholders such as ``{input}``; ``{{`` and ``}}`` stand for braces.
+    """A text with placeholders such as ``{input}``; ``{{`` and ``}}`` stand for literal braces.
 
-    A placeholder contains the name of a field and nothing else: no attributes, indices or formats.
+    A placeholder contains only the name of a field, without attributes, indices or formats.
     """
 
     __slots__ = ("_parts", "fields", "text")
@@ -61,8 +61,8 @@ def _split_template(text: str) -> tuple[tuple[str, str | None], ...]:
 
 def _braces_error(problem: str) -> ArgumentError:
     return ArgumentError(
-        f"braces in a template hold the name of a field, got: {problem}; write {{{{ and }}}} for"
-        " braces that stand for themselves."
+        f"braces in a template must contain the name of a field, got: {problem}; write {{{{ and"
+        " }}}} for literal braces."
     )
 
 

@@ -23,7 +23,7 @@ def validate_import_path(path: str) -> str:
 
 
 def import_object(path: str) -> Any:
-    """Return the object that a path names; this imports its module and runs its code."""
+    """Return the object at an import path; importing its module runs the module's code."""
     module, _, name = validate_import_path(path).partition(":")
     try:
         value: Any = importlib.import_module(module)

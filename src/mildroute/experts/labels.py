@@ -1,4 +1,4 @@
-"""Labels as text, so that a label of a model and one of a table compare equal."""
+"""Conversion of labels to text, so that labels of models and tables compare equal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["label_text"]
 
 
 def label_text(label: Any) -> str | None:
-    """Return a label as text, or None if the value is not a single label.
+    """Return a label as text, or ``None`` if the value is not a single label.
 
     Whole numbers are written without a decimal point.
 
     Args:
-        label: A text or a number of Python or NumPy.
+        label: A Python or NumPy text or number.
     """
     if hasattr(label, "item") and getattr(label, "ndim", 0) == 0:
         label = label.item()

@@ -1,4 +1,4 @@
-"""Models of any provider, through the SDK of LiteLLM."""
+"""Models of any provider, called through the LiteLLM SDK."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["UNSUPPORTED", "LiteLLMModel", "load_litellm"]
 
 
 # Functions of the SDK, and OpenAI's types that list the fields of each request. Any other field
-# that a client sends could be an argument of the SDK, such as the address to send our key to.
+# from a client could be an argument of the SDK, such as an address to which our key would be sent.
 _FUNCTIONS = {
     "chat/completions": (
         "acompletion",
@@ -37,12 +37,12 @@ _FUNCTIONS = {
 }
 # OpenAI's types declare "stream" elsewhere; LiteLLM translates the others for several providers.
 _ADDITIONAL_FIELDS = frozenset({"stream", "thinking", "top_k"})
-# Fields for the provider's books, which the SDK would take for its own.
+# Fields that are meant for the provider but that the SDK would treat as its own arguments.
 _LEFT_OUT = frozenset({"metadata", "model", "store"})
-# Kinds of tools; the SDK itself runs others, such as those of MCP servers.
+# Allowed kinds of tools. The SDK itself would run other kinds, such as those of MCP servers.
 _TOOLS = ("function", "custom")
-# Roles of messages, and types of the content of each kind of part. For others the SDK raises an
-# error that looks like a failure of the provider, and a client could open the circuit for everyone.
+# Roles of messages, and types of the content of each kind of part. For any others, the SDK raises
+# an error that looks like a failure of the provider, and a client could open the circuit for all.
 _ROLES = ("assistant", "developer", "function", "system", "tool", "user")
 _PARTS: Mapping[str, tuple[type, ...]] = {
     "file": (dict,),
@@ -51,8 +51,8 @@ _PARTS: Mapping[str, tuple[type, ...]] = {
     "refusal": (str,),
     "text": (str,),
 }
-# Providers that get addresses as they are. For others the SDK fetches the address that a client
-# names, from the gateway's own network.
+# Providers that receive addresses unchanged. For other providers, the SDK would fetch a client's
+# address from within the gateway's network.
 _ADDRESS_PROVIDERS = ("azure", "openai")
 _MAX_SCHEME_CHARS = 40
 _is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
@@ -61,17 +61,16 @@ _missing_module = re.compile(r"No module named '([\w.]+)'").search
 _CLOSED_PORT = "http://127.0.0.1:9/v1"
 _WARM_UP_SECONDS = 10.0
 _MAX_MESSAGE = 2000
-# Error code of a request that was not sent, because the SDK or the provider's API lacks one of its
-# fields. No provider can set it.
+# Error code of a request that was not sent because the SDK or the provider's API lacks one of its
+# fields. No provider can set this code.
 UNSUPPORTED = "unsupported"
 
 
 @functools.cache
 def load_litellm() -> Any:
     """Import the package once; this takes seconds, so an expert does it at construction."""
-    # LiteLLM would fetch its prices, which are not used, over the network, and the headers of
-    # Anthropic's betas during a request. In its other mode it reads a file .env into the
-    # environment.
+    # By default, LiteLLM fetches prices, which are not used, over the network, fetches the headers
+    # of Anthropic's betas during a request, and reads a file .env into the environment.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
@@ -96,21 +95,21 @@ def _allowed_fields(path: str) -> frozenset[str]:
 
 
 class LiteLLMModel:
-    """A model that is called through the SDK of LiteLLM.
+    """A model that is called through the LiteLLM SDK.
 
-    Whatever the SDK returns or raises becomes an HTTP response, so it is treated like that of any
-    other expert. The SDK itself does not retry.
+    Every result or error of the SDK becomes an HTTP response, so that it is treated like the
+    response of any other expert. The SDK itself does not retry.
 
     Args:
-        settings: ``model`` under LiteLLM's name, and optionally ``api_key_env``, ``base_url``,
+        settings: ``model`` in LiteLLM's notation, and optionally ``api_key_env``, ``base_url``,
             ``headers`` and ``params``.
-        timeout: Seconds for one call, the same for all calls, because the SDK keeps a client for
-            each value.
+        timeout: Seconds for one call. All calls have the same timeout, because the SDK keeps a
+            client for each value.
 
     Attributes:
         provider: LiteLLM's name of the provider.
-        secrets: Keys from the settings and from the environment, where the SDK finds keys that the
-            settings do not name.
+        secrets: Keys from the settings and from the environment, where the SDK looks for keys that
+            the settings do not name.
     """
 
     def __init__(self, settings: Mapping[str, Any], timeout: float = 600.0) -> None:
@@ -154,15 +153,15 @@ class LiteLLMModel:
                 return _refusal(400, problem, UNSUPPORTED)
             arguments = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
             if path == "chat/completions":
-                # The SDK would load the package of MCP for any tool, and call servers itself.
+                # Otherwise, the SDK would load the MCP package for any tool and call its servers.
                 arguments["_skip_mcp_handler"] = True
             # Settings of the file take precedence over the client's fields.
             return await getattr(self._sdk, _FUNCTIONS[path][0])(**arguments | self._arguments())
-        except Exception as error:  # noqa: BLE001 - Providers raise anything through the SDK.
+        except Exception as error:  # noqa: BLE001 - The SDK raises errors of any type.
             return self.result_of(error)
 
     def result_of(self, error: Exception) -> HTTPResult:
-        """Return the response that an error of the SDK stands for."""
+        """Return the response that corresponds to an error of the SDK."""
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
         headers = (
@@ -176,7 +175,7 @@ class LiteLLMModel:
         if isinstance(error, self._sdk.ContextWindowExceededError):
             code = "context_length_exceeded"
         elif isinstance(error, self._sdk.UnsupportedParamsError):
-            # The rest of the message is advice on the settings of LiteLLM's proxy.
+            # The rest of the message is advice about the settings of LiteLLM's proxy.
             code = UNSUPPORTED
             message = message.partition(". To drop")[0] + "; leave them out."
         details = {
@@ -192,10 +191,10 @@ class LiteLLMModel:
         )
 
     def warm_up(self) -> None:
-        """Load the modules of the provider, which takes a second, before the first call.
+        """Load the provider's modules, which takes a second, before the first call.
 
-        To do so, send a call without a key to an address without a server, from a separate thread
-        because this one may have an event loop.
+        This method makes a call without a key to an address without a server, in a separate thread
+        because the current one may have a running event loop.
         """
         errors: list[HTTPResult] = []
         thread = threading.Thread(
@@ -211,7 +210,7 @@ class LiteLLMModel:
             )
 
     async def _call_closed_port(self) -> HTTPResult:
-        # Values that keep the SDK from looking for an account over the network.
+        # Dummy keys keep the SDK from looking for an account over the network.
         no_keys = dict.fromkeys(("api_key", "aws_access_key_id", "aws_secret_access_key"), "none")
         arguments = {
             **self._public,
@@ -223,7 +222,7 @@ class LiteLLMModel:
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 await self._sdk.acompletion(**arguments, messages=messages)
-        except Exception as error:  # noqa: BLE001 - The call must fail, in whatever way.
+        except Exception as error:  # noqa: BLE001 - The call is expected to fail in some way.
             return self.result_of(error)
         return _refusal(500, "a server listens on the port of RFC 863.")
 
@@ -243,7 +242,7 @@ class LiteLLMModel:
             ) from None
 
     def _find_address(self, messages: Any) -> str:
-        """Return an error message if the SDK would fetch something for the provider."""
+        """Return an error message if the SDK would fetch an address for the provider."""
         if self.provider in _ADDRESS_PROVIDERS:
             return ""
         for index, message in enumerate(messages or ()):
@@ -257,7 +256,7 @@ class LiteLLMModel:
 
 
 def _has_address(part: Any) -> bool:
-    """Return whether a part of a message refers to something to fetch."""
+    """Return whether a part of a message contains an address to fetch."""
     if not isinstance(part, dict):
         return False
     content = part.get(part["type"])
@@ -321,6 +320,6 @@ def _environment_secrets() -> list[Secret]:
         if len(value) >= MIN_UNIQUE and _is_secret_name(name):
             try:
                 secrets.append(Secret(name))
-            except ArgumentError:  # The value is not a key, but such as a path with a space.
+            except ArgumentError:  # The value is not a key but, for example, a path with a space.
                 continue
     return secrets

@@ -1,4 +1,4 @@
-"""Any model of LiteLLM as an expert."""
+"""Any model that LiteLLM supports as an expert."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class _SDKTransport:
         return HTTPResult(200, content[:limit], len(content) > limit)
 
     async def close(self) -> None:
-        """Make no further call; the SDK keeps its connections for others."""
+        """Refuse further calls; the SDK keeps its connections for other experts."""
         self.abandon()
 
     def abandon(self) -> None:
-        """Make no further call."""
+        """Refuse further calls."""
         self.closed = True
         self._guard.off()
 
@@ -61,7 +61,7 @@ class LiteLLMExpert(OpenAIExpert):
 
     Args:
         name: The expert's name in tables.
-        model: The model under LiteLLM's name, its prompt and its price.
+        model: The model in LiteLLM's notation, its prompt and its price.
         sdk_model: Object that calls the model.
         calls: Concurrency, timeouts and retries.
         clock: Source of time and randomness.

@@ -1,4 +1,4 @@
-"""A search for keys that were written into a file in which they do not belong."""
+"""A check that a file contains no keys."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def _search(document: YamlDocument, value: Any, path: KeyPath) -> None:
 def _refuse_text(document: YamlDocument, text: str, path: KeyPath) -> None:
     if _SECRET_FORMS.search(text):
         raise document.error(
-            path, f"a file must not contain keys, got what looks like one; {_ADVICE}"
+            path, f"a file must not contain keys, got a text that looks like one; {_ADVICE}"
         )

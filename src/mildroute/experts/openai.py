@@ -33,9 +33,9 @@ class _CallHistory:
         attempts: Number of attempts.
         failures: Number of attempts retried after a failure.
         refusals: Number of attempts retried after a refusal.
-        first_refusal: Moment of the first refusal.
+        first_refusal: Time of the first refusal.
         unconfirmed_cost: Upper bound on the cost of attempts that may have been charged.
-        latency: Seconds of the last attempt.
+        latency: Duration of the last attempt in seconds.
     """
 
     attempts: int = 0
@@ -49,14 +49,15 @@ class _CallHistory:
 class OpenAIExpert(Expert):
     """A language model behind an OpenAI-compatible address.
 
-    Transient failures are retried: lost connections, timeouts, 408, 409, 5xx and broken bodies up
-    to ``retries`` times, 429 as long as ``patience`` lasts, at a rate that all callers share. Every
-    other failure immediately becomes an answer with an error.
+    Transient failures are retried. Lost connections, timeouts, 408, 409, 5xx and broken bodies are
+    retried up to ``retries`` times, and 429 for ``patience`` seconds, at a rate that all callers
+    share. Every other failure immediately becomes an answer with an error.
 
-    Dollars come from the tokens that the server counted. If it counted none, they come from the
-    characters of request and answer, four to a token, and ``tokens_in`` and ``tokens_out`` stay
-    None. Attempts that may have been charged without an answer (timeouts, lost connections, broken
-    or oversized bodies) count at their upper bound in ``unconfirmed_cost``, not in ``dollars``.
+    Dollars are computed from the tokens that the server counted. If the server counted none, they
+    are estimated from the characters of the request and the answer, at four per token, and
+    ``tokens_in`` and ``tokens_out`` are ``None``. Attempts that may have been charged without an
+    answer (timeouts, lost connections, broken or oversized bodies) count at their upper bound in
+    ``unconfirmed_cost``, not in ``dollars``.
 
     An expert may be closed and reused, and used by one event loop after another.
 
@@ -64,7 +65,7 @@ class OpenAIExpert(Expert):
         name: The expert's name in tables.
         model: The model, its prompt and its price.
         calls: Concurrency, timeouts and retries.
-        secret: The key, or None.
+        secret: The key, or ``None``.
         clock: Source of time and randomness.
         headers: Additional request headers, by name: texts, or ``{"env": variable}``.
 
@@ -99,14 +100,14 @@ class OpenAIExpert(Expert):
         self._transport: Transport | None = None
 
     def __repr__(self) -> str:
-        """Return the name, model and address."""
+        """Return a representation with the name, model and address."""
         return (
             f"{type(self).__name__}({self.name!r}, model={self.model.model!r},"
             f" base_url={self.model.base_url!r})"
         )
 
     def max_cost(self, query: Query) -> float:
-        """Return an upper bound on the cost of a query, with all attempts that may be charged.
+        """Return an upper bound on the cost of a query, including all attempts that may be charged.
 
         The bound is infinite if nothing limits the length of the answer.
 
@@ -127,8 +128,8 @@ class OpenAIExpert(Expert):
     def estimate_cost(self, query: Query) -> CostEstimate:
         """Estimate the cost of a query.
 
-        Tokens are estimated at four characters each, dollars for one call with an answer of maximum
-        length.
+        Tokens are estimated at four characters each, and dollars for one call with an answer of
+        maximum length.
 
         Example:
             >>> free = OpenAIExpert("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
@@ -204,12 +205,12 @@ class OpenAIExpert(Expert):
         return outcome
 
     def _wait_before_retry(self, outcome: AttemptOutcome, history: _CallHistory) -> float | None:
-        """Return the seconds to wait, or None if there is no further attempt."""
+        """Return the seconds to wait, or ``None`` if there is no further attempt."""
         backoff = self.calls.backoff
         jitter = self._clock.random()
         if outcome.retry == "after refusal" and self._is_patient(history):
             history.refusals += 1
-            # The limiter holds all callers back for as long as the server demands.
+            # The rate limiter makes all callers wait for as long as the server requests.
             return 0.0 if outcome.wait else backoff.wait(history.refusals, jitter=jitter)
         if outcome.retry == "after failure" and history.failures < backoff.retries:
             history.failures += 1

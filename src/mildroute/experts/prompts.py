@@ -1,4 +1,4 @@
-"""Prompts: the fields of a query become chat messages, or one raw text."""
+"""Prompt templates, which turn the fields of a query into chat messages or one raw text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ANSWER = "answer"
 class PromptTemplate:
     """A template for the prompt of a query.
 
-    Templates see ``{input}`` and the query's fields, never its reference.
+    A template can use ``{input}`` and the query's fields, but not its reference.
 
     Args:
         user: Template of the user's message.
-        system: Text of the system message; braces stand for themselves.
+        system: Text of the system message, in which braces are literal.
         examples: Solved queries that precede the query: the fields of the user template, and
             ``answer``.
         raw: Template of a complete prompt for /completions, sent in place of messages.

@@ -11,13 +11,13 @@ __all__ = ["AdaptiveRateLimiter"]
 
 # Factor by which a rejection reduces the rate.
 _CUT = 0.7
-# Seconds until the rate recovers from a cut.
+# Seconds until the rate has recovered from a cut.
 _RECOVERY_S = 5.0
 # Seconds after which a limit is forgotten.
 _FORGET_S = 60.0
 # Minimum calls per second.
 _MIN_RATE = 0.5
-# Seconds over which answers are counted, and the part of them that is also counted separately.
+# Seconds over which answers are counted, and the last part of them, which is counted separately.
 _WINDOW_S = 10.0
 _RECENT_S = 2.0
 # Calls per second that an endpoint is assumed to sustain before its first answer.
@@ -53,7 +53,7 @@ class AdaptiveRateLimiter:
         self._changes = 0
 
     def rate(self) -> float:
-        """Return the calls per second that may start now; infinite without a limit."""
+        """Return the number of calls that may start per second; infinite without a limit."""
         if self._peak == math.inf:
             return math.inf
         age = max(self._clock.monotonic() - max(self._cut_at, self._resume_at), 0.0)
@@ -63,7 +63,7 @@ class AdaptiveRateLimiter:
         return max(_MIN_RATE, self._peak * (1 + (1 - _CUT) * (age / _RECOVERY_S - 1) ** 3))
 
     async def acquire(self) -> float:
-        """Wait until a call may start and return that moment."""
+        """Wait until a call may start and return its start time."""
         while self._peak < math.inf or self._resume_at > self._clock.monotonic():
             changes = self._changes
             now = self._clock.monotonic()
@@ -86,8 +86,8 @@ class AdaptiveRateLimiter:
         """Record that a call was rejected by a rate limit.
 
         Args:
-            started: The moment at which the call started.
-            wait: Seconds that the endpoint demands; no call starts before they have passed.
+            started: Time at which the call started.
+            wait: Seconds that the endpoint requests; no call starts before they have passed.
         """
         now = self._clock.monotonic()
         self._rejections.append(True)

@@ -1,9 +1,8 @@
-"""Patterns that find a key in a text of a server, in whatever way it is written.
+"""Patterns that match a key in a server's text, in any spelling.
 
 A server may repeat the key in an answer, an error or a header, and a library may log it. A list of
-the key's spellings is not enough: encoders leave different characters as they are (a URL in a
-Location header leaves some characters that a query must quote), so each character may be escaped or
-not.
+the key's spellings is not enough: encoders escape different characters (a URL in a Location header
+leaves some characters that a query must quote), so each character may be escaped or not.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import re
 
 __all__ = ["MIN_UNIQUE", "literal_hints", "redaction_pattern"]
 
-# Minimum length of a key that is not a natural word, and whose encodings appear in no other text
-# by chance.
+# Minimum length of a key that is not an ordinary word and whose encodings do not appear in other
+# texts by chance.
 MIN_UNIQUE = 16
 _ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 _BACKSLASH = r"(?:\\|%(?:25){0,4}5c|&(?:amp;){0,4}#(?:92|x5c);)"
@@ -26,10 +25,10 @@ _RUN = re.compile(r"[A-Za-z0-9]+")
 def redaction_pattern(value: str) -> re.Pattern[str]:
     r"""Return a pattern that matches a key in any spelling.
 
-    It matches the plain key, the key escaped for JSON, Python, URLs or HTML, even twice or in part,
-    and, if it is long, in base64 or hexadecimal.
+    The pattern matches the plain key, the key escaped for JSON, Python, URLs or HTML, even twice or
+    in part, and a long key in base64 or hexadecimal.
     """
-    # Longest first, so that no part of a longer spelling is left over.
+    # The longest spelling comes first, so that no part of it remains.
     codes = sorted({value, *_encodings(value)}, key=lambda code: (-len(code), code))
     return re.compile("|".join(map(_pattern_of, codes)), re.IGNORECASE)
 
@@ -50,7 +49,7 @@ def _encodings(value: str) -> list[str]:
     encodings = [value.encode().hex()]
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + value.encode()).decode()
-        # Letters that share bits with the text before or after the key are left out.
+        # Letters that share bits with the text before or after the key are excluded.
         own_letters = encoded[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
         encodings += [own_letters, own_letters.replace("+", "-").replace("/", "_")]
     return encodings
@@ -62,8 +61,8 @@ def _pattern_of(code: str) -> str:
     Each escaped text matches in one way only, so that matching takes linear time.
     """
     parts = re.split(r"(\\+)", code)
-    # Backslashes of the key and those that escape what follows cannot be distinguished: they are
-    # matched together.
+    # Backslashes of the key cannot be distinguished from those that escape the next character, so
+    # they are matched together.
     return "".join(
         _BACKSLASHES if part.startswith("\\") else _part_pattern(part, after_backslash=index > 0)
         for index, part in enumerate(parts)

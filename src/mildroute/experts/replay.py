@@ -28,7 +28,7 @@ _LOGPROB = "logprob"
 
 
 class ReplayExpert(Expert):
-    """An expert that replays answers; a query without an answer gets an error.
+    """An expert that replays recorded answers; a query without one gets an error.
 
     Args:
         name: The expert's name in tables.
@@ -54,11 +54,11 @@ class ReplayExpert(Expert):
 
     @classmethod
     def read(cls, name: str, path: str | Path, *, version: str = "") -> ReplayExpert:
-        """Read recorded answers from a Parquet or JSON-lines file.
+        """Read recorded answers from a Parquet or JSON Lines file.
 
         The file has ``query_id`` and ``text``, and optionally ``tokens_in``, ``tokens_out``,
         ``dollars``, ``latency``, ``logprob`` and ``error``. If several rows have the same
-        ``query_id``, the last one counts. An incomplete last line is left out.
+        ``query_id``, the last one counts. An incomplete last line is ignored.
 
         Example:
             >>> ReplayExpert.read("large", "answers.txt")
@@ -171,12 +171,12 @@ def _parse_row(row: Any, position: str) -> tuple[str, Answer]:
 
 
 def _parse_number(value: Any, name: str, position: str, *, is_whole: bool = False) -> float:
-    # Without a bound on the answer, a lost attempt may have cost any amount.
+    # If the answer's length is not bounded, neither is the cost of a lost attempt.
     limit = math.inf if name == "unconfirmed_cost" else _MAX_NUMBER
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= limit or (is_whole and value != int(value)):
         raise TableError(
-            f"{position}: {name} must be a {'whole' if is_whole else 'finite'} number, not"
-            f" negative, got {value!r:.80}."
+            f"{position}: {name} must be a non-negative {'whole' if is_whole else 'finite'} number,"
+            f" got {value!r:.80}."
         )
     return float(value)

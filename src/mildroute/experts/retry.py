@@ -1,4 +1,4 @@
-"""Waits before retries: backoff with full jitter, and the header Retry-After."""
+"""Delays before retries: backoff with full jitter, and the header Retry-After."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MAX_DOUBLINGS = 30
 
 @dataclass(frozen=True)
 class Backoff:
-    """A rule for how often and after which delay to retry a call.
+    """A rule for the number of retries of a call and the delays before them.
 
     Args:
         retries: Additional attempts after failures (lost connections, timeouts, 5xx, broken
             answers); such an attempt may cost money.
-        first: Maximum seconds before the first retry; each further retry doubles them.
-        longest: Maximum seconds before any retry; also caps a Retry-After.
+        first: Maximum seconds before the first retry; the maximum doubles with each further retry.
+        longest: Maximum seconds before any retry, even if a Retry-After header requests more.
         patience: Seconds for which a rate-limited call (429) is retried; such rejections cost
             nothing and are not failures.
 
@@ -46,13 +46,13 @@ class Backoff:
 
         Args:
             failures: Number of failed attempts.
-            jitter: Random share of the maximum wait, so that callers do not return together.
+            jitter: Random share of the maximum wait, so that callers do not retry together.
         """
         return jitter * min(self.longest, self.first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Return the seconds that a Retry-After header demands, or None if it is missing or malformed.
+    """Return the seconds in a Retry-After header, or ``None`` if it is missing or malformed.
 
     Args:
         header: Value of the header: seconds or a date.

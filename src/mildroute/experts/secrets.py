@@ -1,4 +1,4 @@
-"""API keys, which are read from the environment, sent in headers and removed from all texts.
+"""API keys, which are read from the environment, sent in headers and removed from texts.
 
 A server may repeat a key in an answer, an error or a header, and a library may log it.
 """
@@ -25,7 +25,7 @@ __all__ = [
     "validate_variable",
 ]
 
-# Replaces a key in texts.
+# The text that replaces a key.
 HIDDEN = "[secret]"
 # Maximum characters of a key.
 LONGEST = 4096
@@ -71,7 +71,7 @@ _SCRUBBED = (
 class _HiddenBytes(bytes):
     """Bytes whose repr is hidden.
 
-    HTTP libraries keep headers in local variables, which some error reporters show.
+    HTTP libraries keep headers in local variables, which some error trackers record.
     """
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class Secret:
 
     Args:
         variable: Name of the environment variable: capital letters, digits and underscores, so that
-            a key given by mistake is rejected without being shown.
+            a key that is passed by mistake is rejected without being shown.
         environment: Values of the variables; defaults to the process's own environment.
 
     Example:
@@ -145,9 +145,9 @@ class Secret:
         return _HiddenBytes(prefix + self._value)
 
     def scrub(self, text: str) -> str:
-        """Return a text of a server or a library without the key.
+        """Return a text from a server or a library without the key.
 
-        The key is found in any encoding used by HTTP, JSON, HTML, base64 or Python.
+        The key is recognized in any encoding used by HTTP, JSON, HTML, base64 or Python.
 
         Example:
             >>> Secret("KEY", {"KEY": "sk-1234"}).scrub("bad key SK-1234")
@@ -208,7 +208,7 @@ def validate_headers(headers: Any, *, has_key: bool = False) -> Mapping[str, Any
     Args:
         headers: A string for each name, or a mapping with ``env``, the name of an environment
             variable, and an optional ``prefix`` for its value.
-        has_key: Whether ``api_key_env`` is given, which sets Authorization.
+        has_key: Whether ``api_key_env`` is set, which sets Authorization.
     """
     if not isinstance(headers, Mapping):
         raise ArgumentError("headers must be a mapping from names to values; write Name: value.")
@@ -244,7 +244,7 @@ def _check_header_name(name: Any, *, has_key: bool) -> None:
 
 
 def _check_header_value(name: str, value: Any) -> None:
-    """Check a value, which messages never repeat because it may be a key."""
+    """Check a value without repeating it in an error message, because it may be a key."""
     if isinstance(value, Mapping):
         unknown = [key for key in value if key not in ("env", "prefix")]
         if unknown or "env" not in value:
@@ -278,7 +278,7 @@ class SecretSet:
         return bool(self.secrets)
 
     def scrub(self, text: str) -> str:
-        """Return a text of a server or a library without the keys; see :meth:`Secret.scrub`."""
+        """Return a text from a server or a library without the keys; see :meth:`Secret.scrub`."""
         for secret in self.secrets:
             text = secret.scrub(text)
         return text

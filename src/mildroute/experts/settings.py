@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 
-_OURS = ("messages", "model", "prompt", "stream", "stream_options")
+_RESERVED = ("messages", "model", "prompt", "stream", "stream_options")
 _BOUNDS = ("max_tokens", "max_completion_tokens")
-# Upper bound of the tokens that a server adds to a prompt.
+# Upper bound on the tokens that a server adds to a prompt.
 HIDDEN_PROMPT = 256
-# Arguments of LiteLLM's functions that an expert's other settings cover, each with the name of the
-# setting, or that would change what mildroute counts and bounds.
+# Arguments of LiteLLM's functions that must not be set as params: those with a setting of their
+# own, whose name is the value, and those that would invalidate counts and bounds.
 _ARGUMENTS = {
     "api_base": "base_url",
     "api_key": "api_key_env",
@@ -74,7 +74,7 @@ def validate_base_url(url: str) -> str:
         raise ArgumentError(
             f"base_url must be a valid address: {error}; write it as https://host/v1."
         ) from None
-    # The text before an @ or after a ? may be a key, so such an address is not shown.
+    # The text before an @ or after a ? may be a key, so the message does not show the address.
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ArgumentError(
             "base_url must contain no user, password, query or fragment; name the key's variable in"
@@ -108,7 +108,7 @@ def validate_query(query: Any) -> Mapping[str, str | int]:
 
 
 def query_string(query: Mapping[str, str | int]) -> str:
-    """Return the query string with its question mark; empty without a query.
+    """Return the query string with its question mark; empty if there is no query.
 
     Example:
         >>> query_string({"api-version": "2024-10-21"})
@@ -124,8 +124,8 @@ class Timeouts:
     Args:
         total: Seconds from sending to the last byte.
         connect: Seconds until the connection is established.
-        read: Seconds without a byte; defaults to the total, because models may think before they
-            answer.
+        read: Maximum seconds without receiving a byte; defaults to the total, because models may
+            think before they answer.
 
     Example:
         >>> Timeouts(30).connect
@@ -145,13 +145,13 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class CallSettings:
-    """Concurrency, timeouts and retries of calls, none of which changes an answer.
+    """Concurrency, timeouts and retries of calls, which do not affect answers.
 
     Args:
         concurrency: Maximum number of concurrent calls.
         timeouts: Timeouts of one attempt.
-        backoff: When to retry a failed attempt.
-        largest: Maximum bytes of an answer; a longer answer is an error and never held in full.
+        backoff: Rule for retries of a failed attempt.
+        largest: Maximum bytes of an answer; a longer one is an error and is never read in full.
 
     Example:
         >>> CallSettings(concurrency=2).timeouts.total
@@ -175,7 +175,7 @@ class ModelSettings:
 
     Args:
         base_url: Address to which ``/chat/completions`` is appended; ``None`` if an SDK knows the
-            address. The address is not part of the version, because a server that moves gives
+            address. The address is not part of the version, because a server that moves returns
             the same answers. If a new address means different answers, change ``version``.
         model: Name of the model at that address.
         prompt: Template that turns a query into its prompt.
@@ -207,7 +207,7 @@ class ModelSettings:
     query: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the settings that do not check themselves."""
+        """Check all settings that are not checked by their own types."""
         if self.base_url is not None:
             object.__setattr__(self, "base_url", validate_base_url(self.base_url))
         if not isinstance(self.model, str) or not self.model.strip():
@@ -238,7 +238,7 @@ class ModelSettings:
         return fingerprint("openai", self._version_parts(), version=self.version)
 
     def _version_parts(self) -> dict[str, Any]:
-        # A table has list prices; a discount for cached tokens does not change it.
+        # Tables contain list prices, so a discount for cached tokens is not part of the version.
         price = None if self.price is None else [self.price.input, self.price.output]
         return {
             "model": self.model,
@@ -255,16 +255,16 @@ class ModelSettings:
         ).encode()
 
     def max_cost(self, body: bytes) -> float:
-        """Return the maximum cost of one attempt; infinite for an unbounded answer.
+        """Return the maximum cost of one attempt; infinite if the answer is not bounded.
 
         No token is shorter than a byte, so the bytes of the request, plus some slack for tokens
         that a server adds, bound the input tokens. ``max_tokens``, ``max_completion_tokens`` or
-        ``context`` bound the output tokens.
+        ``context`` bounds the output tokens.
         """
         return self.dollars_for(len(body) + HIDDEN_PROMPT)
 
     def dollars_for(self, tokens_in: float) -> float:
-        """Return the cost of one attempt with the longest answer; infinite without a bound."""
+        """Return the cost of one attempt with the longest answer; infinite if it is not bounded."""
         if self.price is None:
             return 0.0
         longest = self._max_output_tokens()
@@ -342,17 +342,17 @@ def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
             f"request must be a mapping from names to values, got {type(request).__name__}; write"
             " max_tokens: 64."
         )
-    ours = sorted(set(_OURS) & request.keys())
-    if ours:
+    reserved = sorted(set(_RESERVED) & request.keys())
+    if reserved:
         raise ArgumentError(
-            f"request must not contain {ours[0]!r}, which mildroute sets itself; put model and"
+            f"request must not contain {reserved[0]!r}, which mildroute sets itself; put model and"
             " prompt next to request."
         )
     for name in ("n", "best_of"):
         if request.get(name, 1) not in (None, 1):
             raise ArgumentError(
-                f"request must be for one answer, got {name}={request[name]!r}; the others would be"
-                " paid for and discarded."
+                f"request must be for one answer, got {name}={request[name]!r}; additional answers"
+                " would be paid for and discarded."
             )
     for name in _BOUNDS:
         if request.get(name) is not None:
