@@ -39,7 +39,7 @@ def test_any_text_can_be_written_with_doubled_braces(text: str) -> None:
     ],
 )
 def test_other_braces_are_refused_with_the_way_out(text: str) -> None:
-    with pytest.raises(ArgumentError, match="stand for themselves"):
+    with pytest.raises(ArgumentError, match="for literal braces, write"):
         FieldTemplate(text)
 
 

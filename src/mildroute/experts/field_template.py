@@ -61,8 +61,8 @@ def _split_template(text: str) -> tuple[tuple[str, str | None], ...]:
 
 def _braces_error(problem: str) -> ArgumentError:
     return ArgumentError(
-        f"braces in a template must contain the name of a field, got: {problem}; write {{{{ and"
-        " }}}} for literal braces."
+        f"braces in a template must contain the name of a field, got: {problem}; for literal"
+        " braces, write {{ and }}."
     )
 
 
