@@ -309,7 +309,7 @@ BARE, REFERRED = {"input": "2 + 2?"}, {"input": "2 + 2?", "reference": "4"}
         (
             get_judge("label", labels=["a", "b"]),
             REFERRED | {"reference": "c"},
-            "is none of the labels",
+            "is not one of the labels",
         ),
         (get_judge("regex"), REFERRED, "there is no pattern"),
         (get_judge("regex", pattern="(.)", group=1), BARE, "has no reference"),

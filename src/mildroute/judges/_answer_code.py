@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from mildroute.text import drop_thinking, strip_spaces
 
 _MAX_TEXT = 400_000
-# Possessive quantifiers, and one line at a time: a search that goes back and forth took minutes for
-# 100,000 times the same letter.
+# Quantifiers are possessive and only one line is matched at a time, because a pattern that
+# backtracked took minutes for a text of 100,000 identical letters.
 _OPENING = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`]*+")
 _CLOSED_LATE = re.compile(r"(?:`{3,}+|~{3,}+)\s*+\Z")
 _MAX_LINE = 1000
@@ -28,15 +28,15 @@ _TRANSCRIPT = re.compile(r"\A\s*(?:>>>|\$ |In \[)")
 
 
 def find_python(text: str, names: Sequence[str] = ()) -> list[str]:
-    """Return ways to read the Python code in an answer, best first.
+    """Return variants of the Python code in an answer, best first.
 
-    The first one that compiles counts.
+    The first variant that compiles counts.
 
     Args:
         text: The expert's answer.
         names: Names that the code should define. If the answer has several blocks, all blocks up to
-            the last one that defines any of these names are joined: later definitions replace
-            earlier ones, and the blocks after it are usage examples.
+            the last one that defines any of these names are joined. Later definitions replace
+            earlier ones, and the blocks after the last definition are usage examples.
 
     Returns:
         Variants of the code; empty if the answer has no code.
@@ -72,7 +72,7 @@ class _Block:
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Return the fenced blocks; the last fence may be missing, or follow code on its line."""
+    """Return the fenced blocks; the last closing fence may be missing or follow code on a line."""
     blocks: list[_Block] = []
     opening: re.Match[str] | None = None
     lines: list[str] = []
@@ -94,7 +94,7 @@ def _blocks(text: str) -> list[_Block]:
 
 
 def _make_block(opening: re.Match[str], lines: list[str]) -> _Block:
-    """Return a block without the indent of its fence or a fence that closes its last line."""
+    """Return a block without its fence's indentation or a closing fence on its last line."""
     code = _CLOSED_LATE.sub("", "\n".join(lines))
     unindented = "\n".join(line.removeprefix(opening[1]) for line in code.split("\n"))
     return _Block(opening[3].lower(), textwrap.dedent(unindented))
@@ -107,8 +107,8 @@ def _has_code(code: str) -> bool:
 def _bare_code(text: str) -> list[str]:
     """Return variants of the code in a text without fences.
 
-    The code may be the whole text, or it may begin at the first line that looks like code and end
-    with the text or at a blank line, after which prose may begin.
+    The code may be the whole text. It may also begin at the first line that looks like code, and
+    end with the text or at a blank line that prose may follow.
     """
     variants: list[str] = []
     for code in (textwrap.dedent(text).strip("\n\ufeff"), strip_spaces(text)):

@@ -46,9 +46,9 @@ class Marker:
     """The position of words that announce an answer.
 
     Args:
-        start: Index of their first character.
-        end: Index after their last character.
-        final: True if they announce the last word: a box, "final answer" or ``####``.
+        start: Index of the first character.
+        end: Index after the last character.
+        final: Whether they announce a final answer: a box, "final answer" or ``####``.
     """
 
     start: int
@@ -57,7 +57,7 @@ class Marker:
 
 
 def find_markers(text: str, words: str = ANSWER_WORDS) -> list[Marker]:
-    """Return all words that announce an answer, in order.
+    """Return the positions of all words that announce an answer, in order.
 
     Args:
         text: Normalized text.
@@ -83,6 +83,7 @@ def find_markers(text: str, words: str = ANSWER_WORDS) -> list[Marker]:
 def first_and_last(matches: Sequence[T]) -> Sequence[T]:
     """Return at most 1,000 matches: the first 100 and the last 900.
 
-    Judging one takes some tenths of a millisecond, and a text that repeats a number has 10,000.
+    Judging one match takes some tenths of a millisecond, and a text that repeats a number may have
+    10,000 matches.
     """
     return matches if len(matches) <= 1000 else [*matches[:100], *matches[-900:]]

@@ -1,8 +1,8 @@
-"""JSON in a text: between fences, with prose around it, or with the slips that models make.
+"""JSON in a text: between fences, surrounded by prose, or with typical mistakes of models.
 
 The parser is written by hand because json-repair 0.64 reads 4 of the 107 cases in
-tests/judges/cases differently: it completes objects that are cut off or hold bare words, and misses
-an object without braces or after a list.
+tests/judges/cases differently: it completes objects that are truncated or contain bare words, and
+misses an object without braces or after a list.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from mildroute.text import strip_spaces
 
-# The result if there is no value; None is a value.
+# The result if there is no value; None would be the value null.
 MISSING: Any = object()
 
 _MAX_TEXT = 200_000
@@ -32,7 +32,7 @@ _STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("\u201c\u201d", '"'))
 
 
 def find_json(text: str) -> list[Any]:
-    """Return the value of a text that is JSON, or else its outermost objects and lists.
+    """Return the value of a text that is JSON, or else the outermost objects and lists in it.
 
     Comments, trailing commas, typographic quotes, Python literals and missing outer braces are
     tolerated; truncated values are not.
@@ -54,8 +54,8 @@ def value_at(value: Any, path: str) -> Any:
     Args:
         value: A parsed JSON value.
         path: Keys and indices separated by dots; an empty path means the value itself. A key that
-            equals the whole path comes first. A key that differs only in case counts if no key is
-            equal.
+            equals the whole path takes precedence. A key that differs only in case matches if no
+            key is equal.
     """
     if not path:
         return value
@@ -68,7 +68,7 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def equal_json(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal; true is not 1, but 1.0 is."""
+    """Return whether two JSON values are equal; 1 equals 1.0 but not true."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal_json(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -90,7 +90,7 @@ def _member(value: Any, key: str) -> Any:
 
 
 def _strip_fence(text: str) -> str:
-    """Return the content of a text that is one fenced block, closed or not."""
+    """Return the content of a text that is a single fenced block, with or without its end."""
     first, _, rest = text.partition("\n")
     if not _FENCE_LINE.fullmatch(first):
         return text
@@ -132,12 +132,12 @@ def _scan_values(text: str) -> list[Any]:
 
 
 def _decode_value(text: str, start: int, stop: int) -> tuple[Any, int]:
-    """Return the value that starts at a bracket, or :data:`MISSING`, and where reading ended."""
+    """Return the value at a bracket, or :data:`MISSING`, and the index at which parsing ended."""
     stop = min(len(text), stop)
     try:
         return _DECODER.raw_decode(text, start)
     except RecursionError:
-        # After a thousand brackets in a row, the next ones would fail as slowly.
+        # In a run of a thousand brackets, the next ones would fail just as slowly.
         return MISSING, start + _TOO_DEEP
     except ValueError:
         end = _closing_bracket(text, start, stop)
@@ -188,7 +188,7 @@ def _parse_repaired(text: str) -> Any:
 
 
 def _max_depth(text: str) -> int:
-    """Return the maximum nesting of brackets or signs, beyond which Python's parser may crash."""
+    """Return the maximum nesting of brackets or signs, which could crash Python's parser."""
     depth = 0
     max_depth = 0
     for character in text:

@@ -1,4 +1,4 @@
-"""Calls to a language model that judges answers, with the texts of others fenced off."""
+"""Calls to a language model that judges answers, with untrusted texts between tags."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mildroute.experts.field_template import FieldTemplate
 
 
 class ConcurrencyLimit:
-    """A limit on concurrent calls to an expert, for every event loop that a judge runs in."""
+    """A limit on concurrent calls to an expert, with a semaphore for each event loop."""
 
     def __init__(self) -> None:
-        # A semaphore belongs to one event loop; a judge may outlive several.
+        # A semaphore belongs to one event loop, and a judge may be used in several.
         self._semaphores: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, asyncio.Semaphore
         ] = weakref.WeakKeyDictionary()
@@ -35,12 +35,12 @@ async def call_judge_model(
 
     Args:
         expert: Expert to call.
-        prompt: The whole prompt.
-        query_id: Query whose answer is judged; a hash of the prompt makes it unique.
+        prompt: The complete prompt.
+        query_id: Id of the query whose answer is judged; a hash of the prompt makes it unique.
         limit: Concurrency limit of this expert.
 
     Returns:
-        The expert's answer, or an answer with an error if the expert gave none.
+        The expert's answer, or an answer with an error unless the expert returned exactly one.
     """
     query = Query(f"{query_id}/{_digest(prompt)}", prompt)
     async with limit.semaphore(expert.concurrency):
@@ -48,7 +48,7 @@ async def call_judge_model(
     if len(answers) != 1:
         return Answer(
             None,
-            error=f"{expert.name!r} gave {len(answers)} answers to one query",
+            error=f"{expert.name!r} returned {len(answers)} answers to one query",
             dollars=sum(answer.dollars for answer in answers),
         )
     return answers[0]
@@ -60,13 +60,13 @@ def max_cost_of_prompts(max_cost: Callable[[Query], float], prompts: Iterable[st
 
 
 def fence(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts between tags that they cannot contain: the tags hold a hash of all texts."""
+    """Return texts between tags that they cannot contain, because the tags hold a hash of them."""
     digest = _digest("\x00".join(texts.values()))
     return {name: f"<{name}-{digest}>\n{text}\n</{name}-{digest}>" for name, text in texts.items()}
 
 
 def validate_template(template: str, required: Sequence[str], allowed: Sequence[str]) -> None:
-    """Raise an error if a template lacks a required field or has one that is not allowed."""
+    """Raise an error if a template lacks a required field or contains one that is not allowed."""
     fields = FieldTemplate(template).fields
     if not set(required) <= set(fields) <= set(allowed):
         raise ArgumentError(

@@ -1,10 +1,10 @@
-"""LaTeX as plain text, where a box becomes a line with a mark of its own."""
+"""Conversion of LaTeX to plain text, in which a box becomes a marked line."""
 
 from __future__ import annotations
 
 import re
 
-# The mark before a text that its writer set apart as the answer.
+# The mark before a text that was set apart as the answer.
 BOX = "\ue000"
 
 _MAX_BOXES = 50
@@ -33,7 +33,7 @@ _SYMBOLS = (
 
 
 def unfold_latex(text: str) -> str:
-    """Return a text with its LaTeX written plainly."""
+    """Return a text with its LaTeX converted to plain text."""
     text = _TAGGED.sub(lambda match: _set_apart(match[2]), text)
     text = text.replace("{,}", ",")
     if "\\" in text:
@@ -64,7 +64,7 @@ def _write_quotient(match: re.Match[str]) -> str:
 
 
 def _mark_boxes(text: str) -> str:
-    r"""Replace each ``\boxed{...}`` by a line that holds its content after the mark."""
+    r"""Replace each ``\boxed{...}`` with a line that contains the mark and the box's content."""
     pieces = []
     position = 0
     for _ in range(_MAX_BOXES):
@@ -80,7 +80,7 @@ def _mark_boxes(text: str) -> str:
 def _closing_brace(text: str, start: int) -> int:
     """Return the index of the brace that closes the one before ``start``.
 
-    If it is missing or more than 2,000 characters away, return where the search stopped.
+    If it is missing or more than 2,000 characters away, return the index at which the search ended.
     """
     depth = 1
     stop = min(len(text), start + _MAX_BOX_CHARS)

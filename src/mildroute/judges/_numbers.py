@@ -69,16 +69,16 @@ _DENIED = re.compile(
 
 @dataclass(frozen=True)
 class Number:
-    """A number and the way it is written.
+    """A number and its notation.
 
     Args:
-        value: Value of the number as written; that of "25%" is 25.
+        value: Value of the number as written; the value of "25%" is 25.
         percent: Whether a percent sign or word follows.
-        decimals: Digits after the decimal point; None for fractions and powers.
+        decimals: Number of digits after the decimal point; ``None`` for fractions and powers.
         start: Index of the number's first character in the text.
-        end: Index after its last character.
+        end: Index after the number's last character.
         operand: Whether the number is only a part of a sum, a product or a difference.
-        ordinal: Whether the number is written as "6th".
+        ordinal: Whether the number is an ordinal such as "6th".
     """
 
     value: Fraction
@@ -94,8 +94,8 @@ def find_numbers(text: str) -> list[Number]:
     """Return all numbers of a normalized text, in order.
 
     Dates, times, ratios, version numbers, exponents, roots, multiples of pi, negated numbers ("not
-    41") and numbers of more than 400 digits are left out. A comma is a decimal comma only if it
-    cannot separate thousands.
+    41") and numbers of more than 400 digits are excluded. A comma is treated as a decimal comma
+    only if it cannot separate thousands.
     """
     matches = first_and_last([match for match in _NUMBER.finditer(text) if match["other"] is None])
     numbers = (_read_match(text, match) for match in matches)

@@ -1,4 +1,4 @@
-"""Mentions of options in an answer: "not A, so B" means B."""
+"""Mentions of options in an answer, and whether they are denied, as A in "not A, so B"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-# Characters of words in scripts that separate words by spaces, unlike Chinese and Japanese.
+# Characters of words in scripts that separate words with spaces, unlike Chinese and Japanese.
 WORD = "0-9A-Za-z\u00c0-\u024f\u0370-\u04ff"
 
 # The answer "no", but not the "no" of "there is no doubt".
@@ -61,12 +61,12 @@ class Mention:
     """The position of an option's letter or text in an answer.
 
     Args:
-        start: Index of its first character.
-        end: Index after its last character.
+        start: Index of the first character.
+        end: Index after the last character.
         name: Name of the option.
         rank: Index of the option among all options.
-        letter: True for the option's letter, False for its text.
-        bare: True if nothing around the letter shows that it stands for an option.
+        letter: Whether it is the option's letter rather than its text.
+        bare: Whether nothing around the letter shows that it stands for an option.
     """
 
     start: int
@@ -80,8 +80,8 @@ class Mention:
 def affirmed_groups(text: str, mentions: Sequence[Mention]) -> list[list[Mention]]:
     """Return the groups of mentions that are not denied.
 
-    Mentions in a group are adjacent or joined by commas, "and" or "or". Denied groups are those in
-    "not A or B", "A and B are wrong" and "rule out A".
+    Mentions in a group are adjacent or joined by commas, "and" or "or". Examples of denied groups
+    are "not A or B", "A and B are wrong" and "rule out A".
     """
     groups: list[list[Mention]] = []
     for mention in mentions:
@@ -95,7 +95,7 @@ def affirmed_groups(text: str, mentions: Sequence[Mention]) -> list[list[Mention
 def is_conceded(text: str, mention: Mention) -> bool:
     """Return whether a mention is part of a concessive clause.
 
-    Such clauses are "although it has negative sides" and "whereas Rome is in Italy".
+    Examples are "although it has negative sides" and "whereas Rome is in Italy".
     """
     match = _CONCESSION.search(text, max(0, mention.start - _WINDOW), mention.start)
     return match is not None and "," not in text[match.start() : mention.start]
@@ -119,14 +119,14 @@ def _continues_group(text: str, group: Sequence[Mention], mention: Mention) -> b
             and "\n" not in between
             and not re.search(r"[\w.;!?]", between.replace(". ", " ", 1))
         )
-    # A name that returns after others starts a new group: "between A and B, A is right".
+    # A name that recurs after others starts a new group: "between A and B, A is right".
     is_repeated = any(mention.name == earlier.name for earlier in group)
-    both_asked = between.strip() == "?" and text[mention.end : mention.end + 1] == "?"
+    are_questions = between.strip() == "?" and text[mention.end : mention.end + 1] == "?"
     return (
         not is_repeated
         and len(between) <= 24
         and "\n" not in between
-        and (both_asked or _LINK.fullmatch(between) is not None)
+        and (are_questions or _LINK.fullmatch(between) is not None)
     )
 
 
@@ -140,12 +140,12 @@ def _is_denied(text: str, group: Sequence[Mention]) -> bool:
 
 @dataclass(frozen=True)
 class _LineItem:
-    """A line that begins with a letter, or that is only the name of an option.
+    """A line that begins with an option's letter, or that contains only the name of an option.
 
     Args:
         mentions: The mentions on the line.
-        only_letter: True if the line has nothing but the option's letter.
-        after_blank: True if a blank line precedes it.
+        only_letter: Whether the line contains only the option's letter.
+        after_blank: Whether a blank line precedes it.
     """
 
     mentions: tuple[Mention, ...]
@@ -155,7 +155,7 @@ class _LineItem:
     def follows(self, other: _LineItem) -> bool:
         """Return whether this line continues the list of the other one.
 
-        "C" right below "B. Berlin" does: the text was cut off there.
+        "C" right below "B. Berlin" does, because the text was truncated there.
         """
         step = self.mentions[0].rank - other.mentions[0].rank
         return step > 0 and (
@@ -165,7 +165,7 @@ class _LineItem:
 
 
 def _line_items(text: str, mentions: Sequence[Mention]) -> Iterator[_LineItem | None]:
-    """Yield the list item of each line that is not blank, or None if the line is not an item."""
+    """Yield the list item of each nonblank line, or ``None`` if the line is not an item."""
     line_start = 0
     next_mention = 0
     after_blank = False
@@ -205,7 +205,7 @@ def _line_item(
 
 
 def _runs(items: Iterable[_LineItem | None]) -> list[list[_LineItem]]:
-    """Group neighboring items in the order of the options, all with a text or all without."""
+    """Return runs of consecutive items in the order of the options, each with or without texts."""
     runs: list[list[_LineItem]] = [[]]
     for item in items:
         if runs[-1] and (item is None or not item.follows(runs[-1][-1])):

@@ -1,7 +1,7 @@
 """A sandbox that runs the code of an answer and its tests in one process, inside bubblewrap.
 
 The process sees an empty, read-only root with Python and the system's libraries, a working folder
-in memory, and namespaces of its own without a network. A seccomp filter keeps it from starting
+in memory, and its own namespaces without a network. A seccomp filter keeps it from starting
 processes, opening sockets and reaching other processes. ``_test_runner.py`` reads the job and
 writes the result as JSON.
 """
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import IO, Any
 
 NO_SANDBOX = (
-    "the answer's code was not run, since bubblewrap does not work here; install it (apt-get"
-    " install bubblewrap) and let the kernel make user namespaces, or set allow_unsandboxed to run"
-    " the code with all rights of this user"
+    "the answer's code was not run, because bubblewrap does not work here; install it (apt-get"
+    " install bubblewrap) and allow the kernel to create user namespaces, or set allow_unsandboxed"
+    " to run the code with all rights of this user"
 )
 _MAX_OUTPUT = 1 << 16
 _MAX_FILES_MB = 64
@@ -48,8 +48,8 @@ _LIBRARIES = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _SCRIPT = Path(__file__).with_name("_test_runner.py")
 
-# For each architecture its number for seccomp and the numbers of system calls: clone, and the calls
-# that are refused (fork, vfork, socket, ptrace, mount, unshare, setns, process_vm_readv and
+# For each architecture: its number for seccomp, the number of clone, and the numbers of the system
+# calls that are refused (fork, vfork, socket, ptrace, mount, unshare, setns, process_vm_readv and
 # process_vm_writev, bpf, perf_event_open, add_key, request_key, keyctl, userfaultfd).
 _CALLS = {
     "x86_64": (
@@ -82,7 +82,7 @@ class Outcome:
     Args:
         started: Whether the process reached the point at which it runs code.
         passed: Whether all tests passed.
-        no_verdict: Reason why the outcome gives no verdict, or an empty text.
+        no_verdict: Reason why the outcome allows no verdict, or an empty text.
         failure: Failure that the process reported, or an empty text.
         stopped: Reason why the process was killed, or an empty text.
     """
@@ -96,7 +96,7 @@ class Outcome:
 
 @functools.cache
 def sandbox_works() -> bool:
-    """Return whether bubblewrap can make a sandbox on this machine, by making one."""
+    """Return whether bubblewrap can create a sandbox on this machine, by creating one."""
     if shutil.which("bwrap") is None or platform.machine() not in _CALLS:
         return False
     with contextlib.suppress(OSError, subprocess.SubprocessError), _filter_file() as descriptor:
@@ -150,7 +150,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
         except subprocess.TimeoutExpired:
             stopped = f"the code ran for more than {seconds:g} s"
         finally:
-            # The group may outlive its leader: processes that the code started must not stay.
+            # The process group may outlive its leader, and no process of the code may remain.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -158,7 +158,7 @@ def run_tests(job: Mapping[str, Any], seconds: float, *, sandboxed: bool = True)
 
 
 def _read_outcome(output: IO[bytes], token: str, stopped: str) -> Outcome:
-    """Return the reported outcome; lines without the token come from the code and only fail it."""
+    """Return the reported outcome; lines without the token can only report a failure."""
     output.seek(0)
     trusted: dict[str, Any] = {}
     failure = ""
@@ -213,7 +213,7 @@ def _readable_paths() -> list[str]:
     python = (sys.prefix, sys.base_prefix, sys.exec_prefix, str(_SCRIPT))
     libraries = [path for paths in _library_paths().values() for path in paths.split(os.pathsep)]
     paths = dict.fromkeys((*_LIBRARIES, *python, *libraries))
-    # With Python in the root folder, the code could read everything.
+    # If Python were in the root folder, the code could read all files.
     return [path for path in paths if path not in ("", "/")]
 
 
@@ -231,7 +231,7 @@ def _filter_file() -> Iterator[int]:
 
 
 def seccomp_filter() -> bytes:
-    """Return a BPF program that allows threads, but no processes and none of the refused calls."""
+    """Return a BPF program that allows new threads, but no new processes or refused calls."""
     architecture, clone, refused = _CALLS[platform.machine()]
     # Each step: operation, steps to skip if true, steps to skip if false, operand.
     steps = [
@@ -241,7 +241,7 @@ def seccomp_filter() -> bytes:
         (_LOAD, 0, 0, 0),
         (_JUMP_IF_AT_LEAST, 0, 1, _FIRST_X32_CALL),
         (_RETURN, 0, 0, _NOT_PERMITTED),
-        # The C library then uses clone, as on an older kernel; the filter can read clone's flags.
+        # The C library falls back to clone, as on an older kernel, whose flags the filter can read.
         (_JUMP_IF_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _NOT_IMPLEMENTED),
     ]

@@ -1,4 +1,4 @@
-"""The option that an answer states: explicit statements beat mentions, and the last one wins."""
+"""The option that an answer states: explicit statements beat mentions, and the last one counts."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ _NOTHING_MORE = re.compile(r"[\W_]*?(?:\n|$)")
 def stated_option(
     text: str, mentions: Sequence[Mention], words: str = ANSWER_WORDS, *, short: int = 40
 ) -> str | None:
-    """Return the option that an answer states, or None if it states none or several.
+    """Return the option that an answer states, or ``None`` if it states none or several.
 
-    Explicit statements ("the answer is B", a line that is only "B", "B is correct", "so B") come
-    before mere mentions. Among statements the last one wins, but if there is a box, a "final
-    answer" or ``####``, only announced answers count.
+    Explicit statements ("the answer is B", a line that is only "B", "B is correct", "so B") take
+    precedence over mere mentions. The last statement counts, but if there is a box, a "final
+    answer" or ``####``, only announced answers are considered.
 
     Args:
         text: Normalized text.
         mentions: All mentions of an option, in order.
         words: Pattern of the words that announce an answer.
-        short: Maximum number of words of a text that needs no conclusion: the only option it
-            mentions counts, wherever it stands.
+        short: Maximum number of words of a text that needs no conclusion; if it mentions only one
+            option, that option counts wherever it is.
 
     Returns:
         The option's name.
@@ -101,10 +101,10 @@ class _Statement:
     """A statement that names options.
 
     Args:
-        start: Index of its first character.
+        start: Index of the first character.
         names: The options' names.
-        announced: True if words such as "the answer is" precede it.
-        final: True if these words announce the last word.
+        announced: Whether words such as "the answer is" precede it.
+        final: Whether these words announce a final answer.
     """
 
     start: int
@@ -165,7 +165,7 @@ def _leads_to(text: str, marker: Marker, first: Mention, denied: Sequence[Mentio
 def _separate_options(text: str, groups: Sequence[Sequence[Mention]]) -> Iterator[_Statement]:
     """Yield the options that are set apart from the text around them.
 
-    Such an option opens the answer, stands alone on a line or at the end, or follows words such as
+    Such an option begins the answer, is alone on a line or at the end, or follows words such as
     "so" and "I choose".
     """
     opening = len(text) - len(text.lstrip(_BLANK))
@@ -194,7 +194,7 @@ def _stands_alone(text: str, start: int, end: int, opening: int, *, letter: bool
 
 
 def _closes_text(text: str, end: int, before: str) -> bool:
-    """Return whether an option follows a colon and ends its line, or is the last sentence."""
+    """Return whether an option follows a colon and ends its line, or forms the last sentence."""
     if re.search(r":\s*[\"'(\[]*$", before):
         return _NOTHING_MORE.match(text, end) is not None
     is_last = re.fullmatch(r"[\W_]*", text[end : end + 20]) is not None
@@ -224,10 +224,10 @@ def _approved_options(text: str, groups: Sequence[Sequence[Mention]]) -> Iterato
 
 
 def _mentioned_option(text: str, groups: Sequence[Sequence[Mention]], short: int) -> str | None:
-    """Return the only option that a text mentions, or None.
+    """Return the only option that a text mentions, or ``None``.
 
-    In a short text any mention counts; in a long one the option's letter next to its text, or a
-    mention in the conclusion.
+    In a short text, any mention counts. In a long one, only the option's letter next to its text or
+    a mention in the conclusion counts.
     """
     mentions = [
         mention
@@ -257,9 +257,10 @@ def _mentioned_option(text: str, groups: Sequence[Sequence[Mention]], short: int
 
 
 def _concluding_option(text: str, mentions: Sequence[Mention]) -> str | None:
-    """Return the only option in the last sentence that mentions any, or None.
+    """Return the only option in the last sentence that mentions any option, or ``None``.
 
-    The sentence must be near the end, and conclude, stand apart or end with the option.
+    The sentence must be near the end. It must contain a word such as "so", be a paragraph of its
+    own, or end with the option.
     """
     if not mentions:
         return None
@@ -270,7 +271,7 @@ def _concluding_option(text: str, mentions: Sequence[Mention]) -> str | None:
     sentence = text[start:end].strip()
     is_apart = text[:start].endswith("\n\n") and not text[end:].strip()
     is_closing = re.fullmatch(r"[\W_]*", text[mentions[-1].end :][:20]) is not None
-    # A text that is cut off has no conclusion.
+    # A truncated text has no conclusion.
     is_complete = is_closing or text.rstrip()[-1:] in ".!)]\"'"
     if (
         sentence.endswith("?")

@@ -1,6 +1,6 @@
 """Plans for running a query's tests.
 
-Tests that nothing calls are called, and tests that check nothing are refused.
+A plan lists the tests that the code itself does not call. Tests without any check are refused.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 from mildroute.exceptions import ArgumentError
 
-# Judges read in threads: the parser of CPython 3.11 fails in two at once ("AST constructor
-# recursion depth mismatch"), and warning filters belong to the whole process.
+# Judges run in several threads, but the parser of CPython 3.11 is not thread-safe ("AST constructor
+# recursion depth mismatch"), and warning filters apply to the whole process.
 _PARSER_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class UnitTestPlan:
-    """Tests, and what to call after they have run as a script.
+    """Tests to run as a script, and the functions and classes to run afterwards.
 
     Args:
         tests: The code of the tests.
@@ -42,13 +42,13 @@ class UnitTestPlan:
 
 
 def parse_tests(value: Any) -> str:
-    """Return tests as one text, from a text, a list of statements, or such a list as JSON."""
+    """Return tests as one text, from a text, a list of statements, or a JSON list of statements."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise ArgumentError(
-                f"tests must be Python code or a list of it, got {value[:60]!r}, which is neither."
+                f"tests must be Python code or a list of it, got {value[:60]!r}."
             ) from error
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
@@ -59,15 +59,15 @@ def parse_tests(value: Any) -> str:
 
 
 def plan_tests(tests: str, entry_point: str = "") -> UnitTestPlan:
-    """Return what to run of a text of tests.
+    """Return the plan for running a text of tests.
 
     Args:
         tests: Statements, functions named ``test_...``, classes of tests, or a function ``check``
             that takes the object to check.
-        entry_point: The name of this object.
+        entry_point: Name of this object.
     """
     try:
-        # The parser warns of invalid escapes.
+        # The parser warns about invalid escapes.
         with _PARSER_LOCK, warnings.catch_warnings(action="ignore"):
             tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -94,8 +94,8 @@ def plan_tests(tests: str, entry_point: str = "") -> UnitTestPlan:
     needs_object = "check" in functions and "check" not in called
     if needs_object and not entry_point:
         raise ArgumentError(
-            "tests with a function check need the name of what it checks; give the query a field"
-            " 'entry_point'."
+            "tests with a function check need the name of the object that it checks; give the query"
+            " a field 'entry_point'."
         )
     has_checks = (
         test_functions
@@ -129,9 +129,9 @@ def _descendants(nodes: Iterable[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _is_deferred(node: ast.stmt) -> bool:
-    """Return whether a statement does not run with the tests.
+    """Return whether a statement does not run when the tests are executed as a script.
 
-    That is true of definitions and of code under ``if __name__ == "__main__"``.
+    Definitions and code under ``if __name__ == "__main__"`` do not.
     """
     if isinstance(node, ast.If):
         return any(
@@ -169,8 +169,8 @@ def _test_methods(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctio
     tests = [method for method in methods if method.name.startswith("test")]
     if tests and any(method.name in ("setup_method", "setup_class") for method in methods):
         raise ArgumentError(
-            f"classes of tests must be plain or of unittest, got {node.name!r} with a set-up of"
-            " pytest's."
+            f"test classes must be plain classes or subclasses of unittest.TestCase, got"
+            f" {node.name!r} with a setup method of pytest."
         )
     for test in tests:
         _refuse_parameters(test, allowed=1)

@@ -1,8 +1,8 @@
-"""Run one answer and its tests in a process of its own, which ``_sandbox.py`` starts.
+"""Run one answer and its tests in a separate process, which ``_sandbox.py`` starts.
 
 The process reads a job as JSON from standard input and writes lines of JSON. Only lines with the
-job's token count. They are composed before any of the answer runs, so that code which replaces
-built-in functions cannot compose one. This file imports nothing but the standard library.
+job's token count. They are composed before the answer's code runs, so that code that replaces
+built-in functions cannot forge one. This file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ARITHMETIC = tuple(
     for side in ("", "r")
 )
 _NUMERIC = ("__abs__", "__float__", "__int__", "__index__", "__round__")
-# These events raise an error, because code may overlook the kernel's refusal, such as the result of
-# os.system.
+# These events raise an error, because code may ignore the kernel's refusal, for example in the
+# return value of os.system.
 _FORBIDDEN = frozenset({
     "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "socket.connect", "socket.bind", "socket.sendto",
@@ -43,7 +43,7 @@ class SelfJudgedError(BaseException):
 
 
 class ClassGuard:
-    """Keep classes of the answer from deciding comparisons with the tests' plain values.
+    """A guard that keeps the answer's classes from deciding comparisons with plain values.
 
     A class whose objects equal everything, or for which ``a - expected`` is 0, would pass all
     tests.
@@ -123,7 +123,7 @@ def run_job(job: dict[str, Any], guard: ClassGuard, answer: types.ModuleType) ->
 
 
 def compile_first(variants: list[str]) -> types.CodeType:
-    """Compile the first of several texts that compiles, without this file's future features."""
+    """Compile the first variant that compiles, without this file's future features."""
     problem: BaseException = SyntaxError("there is no code")
     for code in variants:
         try:
@@ -137,7 +137,7 @@ def names_for_tests(names: list[str], defined: dict[str, Any]) -> list[str]:
     """Return the names that the tests use and the code defines.
 
     Built-in names are returned only if there are no others: a task may ask for ``sum``, but code
-    with an ``abs`` of its own would decide ``abs(f(x) - 1) < 1e-9``.
+    that redefines ``abs`` would decide ``abs(f(x) - 1) < 1e-9``.
     """
     shared = [name for name in names if name in defined and not name.startswith("__")]
     not_built_in = [name for name in shared if not hasattr(builtins, name)]
@@ -152,7 +152,7 @@ def run_function(test: Callable[[], Any]) -> None:
 
 
 def run_class(cls: type) -> None:
-    """Run a test class, plain or of unittest."""
+    """Run a test class, which may be plain or a subclass of ``unittest.TestCase``."""
     if not issubclass(cls, unittest.TestCase):
         for name in [name for name in dir(cls) if name.startswith("test")]:
             run_function(getattr(cls(), name))
@@ -160,7 +160,7 @@ def run_class(cls: type) -> None:
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(cls).run(result)
     problems = [text for _, text in (*result.failures, *result.errors)]
-    # The code may raise SkipTest; only decorators of the tests skip.
+    # The code may raise SkipTest, so only skips by decorators of the tests are accepted.
     skipped_by_code = [test for test, _ in result.skipped if not is_skipped_by_decorator(test)]
     if problems or skipped_by_code or not result.wasSuccessful():
         raise AssertionError(
@@ -223,8 +223,8 @@ def main() -> None:
         limit_resources(job["cpu_seconds"], job["memory_mb"])
         sys.addaudithook(refuse_event)
         run_job(job, guard, answer)
-    except BaseException as error:  # noqa: BLE001 - exits and interrupts of the code are failures of the code
-        result = b'\n{"failure": "it raised an error without words"}\n'
+    except BaseException as error:  # noqa: BLE001 - Exits and interrupts also count as failures of the code.
+        result = b'\n{"failure": "the code raised an error without a message"}\n'
         with contextlib.suppress(BaseException):
             result = (
                 b"\n" + dumps({"failure": f"{type_of(error).__name__}: {error}"[:200]}).encode()

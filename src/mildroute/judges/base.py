@@ -27,7 +27,7 @@ T = TypeVar("T")
 NO_REFERENCE = "the query has no reference"
 
 # Reading takes milliseconds; the slowest of 828 degenerate answers of 100,000 characters took 0.3 s
-# of computing (tests/judges/test_degenerate_answers.py).
+# of CPU time (tests/judges/test_degenerate_answers.py).
 _READ_SECONDS = 20.0
 
 
@@ -36,9 +36,9 @@ class Verdict:
     """A judge's verdict on one answer.
 
     Args:
-        score: From 0, useless, to 1, perfect; None if the judge could not decide, which is a
-            failure of the judge and not a wrong answer.
-        reason: Brief reason: what was read from the answer, or what went wrong.
+        score: Score from 0 (useless) to 1 (perfect); ``None`` if the judge could not decide, which
+            is a failure of the judge and not a wrong answer.
+        reason: Brief reason, with the part of the answer that was read or the problem.
         dollars: Cost of the verdict.
         unconfirmed_cost: Upper bound on the additional cost of attempts without a reply.
 
@@ -73,7 +73,7 @@ class Judge(Protocol):
         ''
     """
 
-    # Properties, so that a frozen dataclass is a judge, too.
+    # These are properties so that a frozen dataclass can be a judge.
     @property
     def name(self) -> str:
         """The judge's name in tables."""
@@ -81,7 +81,7 @@ class Judge(Protocol):
 
     @property
     def version(self) -> str:
-        """A text that changes with everything that changes verdicts, and with nothing else."""
+        """A text that changes if and only if something changes that affects verdicts."""
         ...
 
     async def judge(self, query: Query, text: str) -> Verdict:
@@ -89,7 +89,7 @@ class Judge(Protocol):
         ...
 
     def missing_fields(self, query: Query) -> str:  # noqa: ARG002 - nothing by default
-        """Return what a query lacks for its answers to be scored, or an empty text.
+        """Return the reason why a query's answers cannot be scored, or an empty text.
 
         A collection calls this method before it pays for any answer.
         """
@@ -124,16 +124,16 @@ class VersionedJudge(Judge):
 
     @property
     def version(self) -> str:
-        """A text that changes with everything that changes verdicts."""
+        """A text that changes if something changes that affects verdicts."""
         return version_of(self, self.reading)
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         return "" if reference_of(query) else NO_REFERENCE
 
 
 class ReadingJudge(VersionedJudge):
-    """A judge that reads the answer without calling anything; it runs in a thread."""
+    """A judge that reads the answer in a thread and makes no calls."""
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Score an expert's answer to a query, within a time limit."""

@@ -13,7 +13,7 @@ __all__ = ["ColumnJudge"]
 
 @dataclass(frozen=True)
 class ColumnJudge(VersionedJudge):
-    """A judge that applies to each query the judge that a column names.
+    """A judge that uses the judge named in a column of each query.
 
     Args:
         judges: Judges by the names in the column.
@@ -34,14 +34,14 @@ class ColumnJudge(VersionedJudge):
     name: str = "column"
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Score the text that an expert gave to a query."""
+        """Score an expert's answer to a query."""
         judge = self._judge_of(query)
         if judge is None:
             return Verdict(None, self.missing_fields(query))
         return await judge.judge(query, text)
 
     def missing_fields(self, query: Query) -> str:
-        """Return the reason why no answer to a query can be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         judge = self._judge_of(query)
         if judge is not None:
             return judge.missing_fields(query)
@@ -52,12 +52,12 @@ class ColumnJudge(VersionedJudge):
         )
 
     def max_cost(self, query: Query, text: str) -> float:
-        """Return the maximum dollars of judging an answer."""
+        """Return an upper bound, in dollars, on judging an answer, including all attempts."""
         judge = self._judge_of(query)
         return 0.0 if judge is None else judge.max_cost(query, text)
 
     def max_attempt_cost(self, query: Query, text: str) -> float:
-        """Return the maximum dollars of one attempt at judging an answer."""
+        """Return an upper bound, in dollars, on one attempt at judging an answer."""
         judge = self._judge_of(query)
         return 0.0 if judge is None else judge.max_attempt_cost(query, text)
 

@@ -57,9 +57,9 @@ def answer_parts(text: str, part: AnswerPart = "whole") -> tuple[str, ...]:
 
     Args:
         text: The expert's answer.
-        part: ``"whole"`` for the answer without an opening such as "Answer:". ``"last"`` for the
-            line and the sentence after the last such words or in the last box, or the last line if
-            there are none.
+        part: ``"whole"`` for the answer without an opening such as "Answer:"; ``"last"`` for the
+            line and the sentence after the last words of this kind or in the last box, or for the
+            last line if there are neither.
     """
     text = unfold_latex(normalize_text(drop_thinking(text))).strip()
     markers = find_markers(text)
@@ -85,7 +85,7 @@ def _text_after(text: str, marker: Marker) -> str:
 
 
 def accepted_answers(reference: str) -> tuple[str, ...]:
-    """Return the texts of a reference that is a JSON list of texts, or the reference itself."""
+    """Return the texts in a reference that is a JSON list of texts, or the reference itself."""
     texts = [reference]
     if reference.lstrip().startswith("["):
         try:
@@ -99,17 +99,17 @@ def accepted_answers(reference: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ExactMatchJudge(ReadingJudge):
-    """A judge that scores 1 if the answer is the reference, or one of several in a JSON list.
+    """A judge that scores 1 if the answer matches the reference or a text of a JSON list.
 
-    Spaces, quotes and marks around the answer, punctuation after it and look-alike characters are
-    always ignored.
+    Spaces, quotes and marks around the answer, punctuation after it and differences between
+    look-alike characters are always ignored.
 
     Args:
-        part: ``"whole"`` to compare the whole answer, ``"last"`` only its last part, as
-            :func:`answer_parts` returns it.
-        keep_case: Whether case counts.
-        keep_accents: Whether accents count.
-        keep_articles: Whether "a", "an" or "the" at the beginning counts; if not, "minor" also
+        part: ``"whole"`` to compare the whole answer; ``"last"`` to compare only its last part, as
+            returned by :func:`answer_parts`.
+        keep_case: Whether case matters.
+        keep_accents: Whether accents matter.
+        keep_articles: Whether "a", "an" or "the" at the beginning matters; if not, "minor" also
             matches "A minor".
         name: The judge's name in tables.
 
@@ -141,11 +141,11 @@ class ExactMatchJudge(ReadingJudge):
         return Verdict(float(is_match), f"read {strip_decoration(parts[0])[:80]!r}")
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         return "" if accepted_answers(query.reference or "") else NO_REFERENCE
 
     def _comparable(self, text: str) -> str:
-        """Return a text that is equal for all answers that count as equal."""
+        """Return a normalized text, which is the same for all answers that count as equal."""
         text = unfold_latex(normalize_text(text)).replace(BOX, "").strip()
         text = strip_decoration(text) or text
         if not self.keep_articles:

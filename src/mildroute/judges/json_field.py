@@ -24,9 +24,9 @@ __all__ = ["JsonFieldJudge", "read_field"]
 
 
 def read_field(text: str, path: str) -> Any:
-    """Return the value at a path in the last JSON of an answer that has such a value.
+    """Return the value at a path in the last JSON document of an answer that has such a value.
 
-    If there is none, return :data:`~mildroute.judges._json_values.MISSING`.
+    If no document has one, return :data:`~mildroute.judges._json_values.MISSING`.
 
     Example:
         >>> read_field('Here it is: {"answer": {"city": "Paris"}}', "answer.city")
@@ -63,7 +63,7 @@ class JsonFieldJudge(VersionedJudge):
     name: str = "json"
 
     def __post_init__(self) -> None:
-        """Validate the judge that compares."""
+        """Validate the judge that compares the field."""
         if not isinstance(self.compare, Judge):
             raise ArgumentError(
                 f"compare must be a judge, got {self.compare!r}; use get_judge('json',"
@@ -87,7 +87,7 @@ class JsonFieldJudge(VersionedJudge):
         return await self.compare.judge(query, field_text)
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         if not isinstance(query.fields.get("path", self.path), str):
             return "there is no path to a field; set it, or give the query a field 'path'"
         return "" if reference_of(query) else NO_REFERENCE

@@ -77,9 +77,10 @@ def parse_labels(labels: Any) -> dict[str, tuple[str, ...]]:
 
 
 def referenced_label(reference: str, labels: Labels) -> str | None:
-    """Return the label that a reference means, or None.
+    """Return the label that a reference means, or ``None``.
 
-    The reference may be the label's name, a synonym, or its index from 0 if no label is a number.
+    The reference may be the label's name or a synonym or, if no label is a number, its index
+    from 0.
     """
     form = _join_words(reference)
     for name, synonyms in labels.items():
@@ -91,11 +92,11 @@ def referenced_label(reference: str, labels: Labels) -> str | None:
 
 
 def read_label(text: str, labels: Labels) -> str | None:
-    """Return the label that an answer gives, or None if it gives none or several.
+    """Return the label that an answer states, or ``None`` if it states none or several.
 
-    The longest label counts ("very positive" is not "positive"). A negated one does not count ("not
-    positive"), and no label is inferred from a negation. Indices count only if no label is named.
-    ``4/5`` is not a label.
+    The longest label counts ("very positive" is not "positive"). A negated label does not count
+    ("not positive"), and no label is inferred from a negation. Indices count only if no label is
+    named. ``4/5`` is not a label.
 
     Args:
         text: The expert's answer.
@@ -130,7 +131,7 @@ def read_label(text: str, labels: Labels) -> str | None:
 
 @dataclass(frozen=True)
 class LabelJudge(ReadingJudge):
-    """A judge that scores 1 if the answer gives the label that the reference means.
+    """A judge that scores 1 if the answer states the label that the reference means.
 
     Args:
         labels: A list of names, or a mapping from names to synonyms; ``query.fields["labels"]``
@@ -165,7 +166,7 @@ class LabelJudge(ReadingJudge):
         return Verdict(float(label == expected), f"read {label!r}, expected {expected!r}")
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         reference = reference_of(query)
         if not reference:
             return NO_REFERENCE
@@ -176,17 +177,17 @@ class LabelJudge(ReadingJudge):
         except ArgumentError as error:
             return str(error)
         if referenced_label(reference, labels) is None:
-            return f"the reference {reference[:40]!r} is none of the labels"
+            return f"the reference {reference[:40]!r} is not one of the labels"
         return ""
 
 
 def _join_words(text: str) -> str:
-    """Return a text in lower case, without separators between its words."""
+    """Return a text in lowercase, without separators between its words."""
     return re.sub(rf"(?<=\w){_SEPARATOR.pattern}(?=\w)", "", normalize_text(text).casefold())
 
 
 def _allow_indices(labels: Labels) -> bool:
-    """Return whether a number can be the index of a label, because no label is a number."""
+    """Return whether numbers can be indices of labels, which requires that no label is a number."""
     return not any(
         _join_words(form).lstrip("+-").isdigit()
         for name, synonyms in labels.items()
@@ -198,7 +199,7 @@ def _allow_indices(labels: Labels) -> bool:
 def _label_pattern(
     labels: tuple[tuple[str, tuple[str, ...]], ...],
 ) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
-    """Return a pattern of all names and synonyms, longest first, and each one's label and rank."""
+    """Return a pattern of all names and synonyms, longest first, with their labels and ranks."""
     forms = [
         (normalize_text(form), name, rank)
         for rank, (name, synonyms) in enumerate(labels)
@@ -210,7 +211,7 @@ def _label_pattern(
 
 
 def _form_pattern(form: str) -> str:
-    """Return a pattern of a name or synonym, with any or no separators between its words."""
+    """Return a pattern for a name or synonym, with any or no separators between its words."""
     words = [
         re.escape(word) for part in _SEPARATOR.split(form) for word in _CAMEL.split(part) if word
     ]

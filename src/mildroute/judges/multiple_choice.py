@@ -16,15 +16,15 @@ __all__ = ["MultipleChoiceJudge"]
 
 @dataclass(frozen=True)
 class MultipleChoiceJudge(ReadingJudge):
-    """A judge that scores 1 if the answer gives the letter that the reference means.
+    """A judge that scores 1 if the answer states the letter that the reference means.
 
     The choices are in ``query.fields["choices"]``: a list of texts, a mapping from letters to
     texts, or the lists ``text`` and ``label``.
 
     Args:
         letters: Letters allowed as answers if the query has no choices.
-        reference: Form of references: ``"letter"``, ``"index"``, ``"text"``, or ``"auto"`` for any
-            of them, as long as they agree.
+        reference: Form of references: ``"letter"``, ``"index"``, ``"text"``, or ``"auto"``, which
+            tries all of them and requires that they agree.
         first_index: Index of the first choice.
         name: The judge's name in tables.
 
@@ -68,7 +68,7 @@ class MultipleChoiceJudge(ReadingJudge):
         return Verdict(float(letter == expected), f"read {letter}, expected {expected}")
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         reference = reference_of(query)
         if not reference:
             return NO_REFERENCE
@@ -79,7 +79,7 @@ class MultipleChoiceJudge(ReadingJudge):
         expected = self._expected(query, options)
         if expected is None:
             return (
-                f"the reference {reference[:40]!r} means no choice or several; set reference to"
+                f"the reference {reference[:40]!r} matches no choice or several; set reference to"
                 " letter, index or text"
             )
         return ""

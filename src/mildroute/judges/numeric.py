@@ -32,10 +32,10 @@ def numbers_agree(
         stated: Number in the answer.
         expected: Number in the reference.
         relative: Share of the expected value by which they may differ.
-        absolute: Amount by which they may differ; whichever tolerance is larger applies.
+        absolute: Amount by which they may differ; the larger tolerance applies.
         percent: Meaning of 25% if only one of the numbers has a percent sign: 25 (``"unit"``), 0.25
-            (``"value"``) or both (``"either"``). With ``"either"`` an expected 0.25 without a sign
-            is 25% and not 0.25%.
+            (``"value"``) or both (``"either"``). With ``"either"``, an expected 0.25 without a sign
+            means 25% and not 0.25%.
     """
     as_written = (stated.value, expected.value)
     if stated.percent == expected.percent or percent == "unit":
@@ -60,9 +60,9 @@ class NumericJudge(ReadingJudge):
     """A judge that scores 1 if the number in the answer is close enough to the reference.
 
     Args:
-        relative: Share of the reference by which the answer may be off; by default numbers must be
-            equal.
-        absolute: Amount by which the answer may be off; whichever tolerance is larger applies.
+        relative: Share of the reference by which the answer may be off; by default, the numbers
+            must be equal.
+        absolute: Amount by which the answer may be off; the larger tolerance applies.
         percent: Meaning of 25% if the reference has no percent sign: 25 for ``"unit"``, 0.25 for
             ``"value"``, and both for ``"either"``.
         round_to_reference: Whether to round an answer that has more decimals than the reference.
@@ -110,7 +110,7 @@ class NumericJudge(ReadingJudge):
         return Verdict(float(agree), f"read {_format(stated)}, expected {_format(expected)}")
 
     def missing_fields(self, query: Query) -> str:
-        """Return why the query's answers cannot be scored; empty if they can."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         reference = reference_of(query)
         if not reference:
             return NO_REFERENCE
@@ -120,7 +120,7 @@ class NumericJudge(ReadingJudge):
 
 
 def _round_like(number: Number, reference: Number) -> Number:
-    """Round a number to as many decimals as the reference has, halves away from zero."""
+    """Round a number to as many decimals as the reference has, with halves away from zero."""
     if reference.decimals is None or (
         number.decimals is not None and number.decimals <= reference.decimals
     ):

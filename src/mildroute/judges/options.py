@@ -24,12 +24,12 @@ _LETTER_FIRST = re.compile(
 
 
 def parse_options(choices: Any, letters: str) -> dict[str, str]:
-    """Return the upper-case letter and the text of each option.
+    """Return the uppercase letter and the text of each option.
 
     Args:
         choices: A list of texts, a mapping from letters to texts, a mapping with the lists ``text``
-            and ``label``, or any of them as JSON; None means letters without texts.
-        letters: The letters allowed as answers if ``choices`` is None.
+            and ``label``, or any of them as JSON; ``None`` means letters without texts.
+        letters: The letters allowed as answers if ``choices`` is ``None``.
     """
     if isinstance(choices, str):
         try:
@@ -54,9 +54,10 @@ def parse_options(choices: Any, letters: str) -> dict[str, str]:
 def referenced_option(
     reference: str, options: Mapping[str, str], kind: ReferenceKind = "auto", first_index: int = 0
 ) -> str | None:
-    """Return the letter that a reference means, or None.
+    """Return the letter that a reference means, or ``None``.
 
-    None is also returned if the reference, read as letter, index and text, means several options.
+    ``None`` is also returned if the reference, read as a letter, an index and a text, matches
+    several options.
     """
     readings = {
         "letter": _option_by_letter(reference, options),
@@ -70,7 +71,7 @@ def referenced_option(
 
 
 def _normalize_option(text: str) -> str:
-    """Return an option's text in the spelling in which answers are searched for it."""
+    """Return an option's text in the normalized spelling that is searched for in answers."""
     text = drop_emphasis(unfold_latex(normalize_text(text))).replace("$", " ")
     return " ".join(text.split()).rstrip(".;,").strip()
 
@@ -108,6 +109,6 @@ def _option_by_index(reference: str, options: Mapping[str, str], first_index: in
 
 
 def _option_by_text(reference: str, options: Mapping[str, str]) -> str | None:
-    sought = _normalize_option(reference).casefold()
-    letters = [letter for letter, text in options.items() if text and text.casefold() == sought]
+    target = _normalize_option(reference).casefold()
+    letters = [letter for letter, text in options.items() if text and text.casefold() == target]
     return letters[0] if len(letters) == 1 else None

@@ -63,7 +63,7 @@ Verdict: tie"""
 
 
 def read_preference(reply: str) -> Preference | None:
-    r"""Return the answer that a model prefers, or None if its reply has no verdict or several.
+    r"""Return the answer that a model prefers, or ``None`` unless its reply has a single verdict.
 
     Example:
         >>> replies = ["B forgets a case.\nVerdict: A", "[[C]]", "Verdict: A or B"]
@@ -89,13 +89,13 @@ class PairwiseJudge(VersionedJudge):
     The score is 1 if the expert prefers the answer in both orders, 0 if it prefers the reference in
     both orders, and 0.5 otherwise.
 
-    Models favor the answer that they see first, so the expert is called twice. An error of the
-    expert, or a reply without a verdict, gives no score; its dollars count. The prompt encloses
-    both answers in tags that they cannot contain.
+    Models favor the answer that they see first, so the expert is called twice. If the expert fails
+    or its reply has no verdict, there is no score, but the dollars count. The prompt encloses both
+    answers in tags that they cannot contain.
 
     Args:
-        expert: The expert that compares, of any kind. Its creator closes it, or the run in which it
-            judges.
+        expert: The expert that compares, of any kind. It is closed by its creator, or by the
+            collection that uses the judge.
         template: The prompt, with the fields ``{a}``, ``{b}`` and optionally ``{question}``. It
             should request a last line "Verdict: A", "B" or "tie".
         name: The judge's name in tables.
@@ -125,7 +125,7 @@ class PairwiseJudge(VersionedJudge):
         validate_template(self.template, ["a", "b"], ["question", "a", "b"])
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Ask twice, with the answer as A and as B."""
+        """Call the expert twice, with the answer as A and as B."""
         if reason := self.missing_fields(query):
             return Verdict(None, reason)
         if not text.strip():
@@ -152,7 +152,7 @@ class PairwiseJudge(VersionedJudge):
         return Verdict(score, reason, dollars, unconfirmed_cost)
 
     def experts(self) -> Sequence[Expert]:
-        """Return the model that judges."""
+        """Return the expert that compares."""
         return (self.expert,)
 
     def max_cost(self, query: Query, text: str) -> float:

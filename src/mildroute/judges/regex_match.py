@@ -24,14 +24,15 @@ class RegexJudge(VersionedJudge):
     If ``group`` is set, another judge scores the text of the group.
 
     Patterns that take very long on some texts are common and hard to spot, so each match has a
-    timeout. A timeout gives no verdict: the pattern is at fault, not the answer.
+    timeout. After a timeout, there is no verdict, because the pattern is at fault and not the
+    answer.
 
     Args:
-        pattern: Pattern in the syntax of the package ``regex``, a superset of that of :mod:`re`;
+        pattern: Pattern in the syntax of the ``regex`` package, which extends that of :mod:`re`;
             ``query.fields["pattern"]`` takes precedence.
         ignore_case: Whether to ignore case; write other flags in the pattern, such as ``(?s)``.
-        whole: Whether the pattern must match the whole answer, except for spaces around it, rather
-            than a part.
+        whole: Whether the pattern must match the whole answer, apart from spaces around it, and not
+            only a part.
         group: Number or name of a group; its text in the last match is compared with the reference.
         compare: The judge that compares this text; defaults to an exact match.
         seconds: Timeout of a match.
@@ -71,7 +72,7 @@ class RegexJudge(VersionedJudge):
             _validate_pattern(self.pattern, self.group)
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Match the answer."""
+        """Match the pattern against the answer."""
         if reason := self.missing_fields(query):
             return Verdict(None, reason)
         pattern = str(query.fields.get("pattern", self.pattern))
@@ -92,7 +93,7 @@ class RegexJudge(VersionedJudge):
         return await self.compare.judge(query, matched_text)
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         pattern = query.fields.get("pattern", self.pattern)
         if not isinstance(pattern, str) or not pattern:
             return "there is no pattern; set it, or give the query a field 'pattern'"
@@ -101,7 +102,7 @@ class RegexJudge(VersionedJudge):
         return self.compare.missing_fields(query) if reference_of(query) else NO_REFERENCE
 
     def _match(self, pattern: str, text: str) -> Verdict | str | None:
-        """Return the text of the group or of the match, or None without a match.
+        """Return the text of the group or of the match, or ``None`` if there is no match.
 
         If matching fails or takes too long, return a verdict without a score.
         """
@@ -148,7 +149,7 @@ def _validate_pattern(pattern: str, group: int | str | None) -> None:
 
 
 def _load_regex() -> Any:
-    """Import the package regex, whose matches can be stopped and run beside the event loop."""
+    """Import the ``regex`` package, whose matches have a timeout and release the GIL."""
     try:
         import regex
     except ModuleNotFoundError as missing:

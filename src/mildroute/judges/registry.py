@@ -1,4 +1,4 @@
-"""A registry of judges, built in or registered by other distributions."""
+"""A registry of judges, which are built in or registered by other distributions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BUILT_IN = {
     "graded": "rubric:RubricJudge",
     "pairwise": "pairwise:PairwiseJudge",
 }
-# The setting of a judge that names the expert to call.
+# The setting of a judge with the name of the expert to call.
 _EXPERT = "expert"
 
 
@@ -46,12 +46,12 @@ def judge_names() -> list[str]:
 
 
 def get_judge(name: str, /, **settings: Any) -> Judge:
-    """Return a judge by its name.
+    """Return the judge with a name.
 
     Args:
         name: One of :func:`judge_names`; built-in names take precedence. Several comma-separated
-            names make a :class:`ColumnJudge`, and settings begin with the name of their judge:
-            ``{"numeric.absolute": 0.5}``.
+            names result in a :class:`ColumnJudge`, whose settings begin with the name of their
+            judge: ``{"numeric.absolute": 0.5}``.
         **settings: Settings of the judge. For a judge that passes a part of the answer to another
             judge (``json``, ``regex``), ``compare`` may be the name of the second judge, which also
             gets the settings that the first does not have.
@@ -66,14 +66,14 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     if "," in name:
         return judge_from_config(name, settings, ())
     maker = _maker(name)
-    known = _signature(name, maker).parameters
-    open_ended = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()
+    parameters = _signature(name, maker).parameters
+    accepts_any = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
-    own = {key: value for key, value in settings.items() if open_ended or key in known}
+    own = {key: value for key, value in settings.items() if accepts_any or key in parameters}
     rest = {key: value for key, value in settings.items() if key not in own}
     if (
-        "compare" in known
+        "compare" in parameters
         and isinstance(own.get("compare", "exact"), str)
         and ("compare" in own or rest)
     ):
@@ -108,21 +108,21 @@ def _check(
     signature = _signature(name, maker)
     try:
         signature.bind(**settings, **unknown)
-    except TypeError as wrong:
-        known = ", ".join(signature.parameters)
+    except TypeError as error:
+        names = ", ".join(signature.parameters)
         raise ArgumentError(
-            f"judge {name!r} takes the settings {known}, got"
-            f" {', '.join([*settings, *unknown]) or 'none'}: {wrong}."
+            f"judge {name!r} takes the settings {names}, got"
+            f" {', '.join([*settings, *unknown]) or 'none'}: {error}."
         ) from None
 
 
 def _signature(name: str, maker: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(maker)
-    except (TypeError, ValueError) as broken:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"judge {name!r} must have name, version and judge, got {maker!r}; fix the entry point."
-        ) from broken
+        ) from error
 
 
 def _maker(name: str) -> Callable[..., Any]:
@@ -142,16 +142,16 @@ def judge_from_config(
     specs: Sequence[ExpertSpec],
     build: Callable[[ExpertSpec], Expert] = build_expert,
 ) -> Judge:
-    """Build a judge whose setting ``expert``, if it has one, is the name of the expert to call.
+    """Build a judge, whose setting ``expert`` may be the name of the expert to call.
 
     Args:
         name: Name of the judge; see :func:`~mildroute.judges.registry.get_judge`.
         settings: Settings of the judge.
-        specs: Experts that the judge may call; the first of that name is used.
+        specs: Experts that the judge may call; the first one with the name is used.
         build: Function that builds the expert.
 
     Returns:
-        The judge; the caller closes the expert.
+        The judge; the caller must close the expert.
     """
     if "," in name:
         parts = _settings_by_judge(name, settings)

@@ -62,8 +62,8 @@ Grade: N"""
 def read_grade(reply: str, low: float, high: float) -> float | None:
     r"""Return the grade in a model's reply as a share of the scale, from 0 to 1.
 
-    A grade is a separate line ("Grade: 7", "Score: 7/10"), ``[[7]]``, a JSON field, a tag, or the
-    whole reply.
+    A grade may be a separate line ("Grade: 7", "Score: 7/10"), ``[[7]]``, a JSON field, a tag, or
+    the whole reply.
 
     Args:
         reply: The model's reply.
@@ -71,7 +71,7 @@ def read_grade(reply: str, low: float, high: float) -> float | None:
         high: The highest grade.
 
     Returns:
-        The share, or None if the reply has no grade, more than one, or one outside the scale.
+        The share, or ``None`` if the reply has no grade, several, or one outside the scale.
 
     Example:
         >>> read_grade("It is complete.\nGrade: 4/5", 1, 5), read_grade("Grade: 7 or 8", 1, 10)
@@ -94,12 +94,12 @@ class RubricJudge(VersionedJudge):
     r"""A judge that asks an expert for a grade and scores it as a share of the scale.
 
     The prompt encloses the answer in tags that it cannot contain. The grade is read only from the
-    expert's reply: from a separate line, and only if all such lines agree. An error of the expert,
-    or a reply without a grade, gives no score; its dollars count.
+    expert's reply, and only if all grades in it agree. If the expert fails or its reply has no
+    grade, there is no score, but the dollars count.
 
     Args:
-        expert: The expert that grades, of any kind. Its creator closes it, or the run in which it
-            judges.
+        expert: The expert that grades, of any kind. It is closed by its creator, or by the
+            collection that uses the judge.
         template: The prompt, with the fields ``{question}``, ``{answer}`` and optionally
             ``{reference}``, ``{low}`` and ``{high}``. It should request a last line "Grade: N".
         low: The lowest grade.
@@ -141,7 +141,7 @@ class RubricJudge(VersionedJudge):
         )
 
     async def judge(self, query: Query, text: str) -> Verdict:
-        """Ask for a grade."""
+        """Call the expert and read its grade."""
         if reason := self.missing_fields(query):
             return Verdict(None, reason)
         if not text.strip():
@@ -158,11 +158,11 @@ class RubricJudge(VersionedJudge):
         return Verdict(score, reason, reply.dollars, reply.unconfirmed_cost)
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         return NO_REFERENCE if self.require_reference and not reference_of(query) else ""
 
     def experts(self) -> Sequence[Expert]:
-        """Return the model that judges."""
+        """Return the expert that grades."""
         return (self.expert,)
 
     def max_cost(self, query: Query, text: str) -> float:
@@ -181,7 +181,7 @@ class RubricJudge(VersionedJudge):
 
 
 def _parse_grade(match: re.Match[str], high: float) -> float | None:
-    """Return the grade, or None if it belongs to a scale with another highest grade."""
+    """Return the grade, or ``None`` if its scale has a different highest grade."""
     groups = match.groupdict()
     value = groups.get("value") or groups.get("tagged")
     top = groups.get("top")

@@ -1,4 +1,4 @@
-"""The letter that an answer to a multiple-choice question gives, in whatever words."""
+"""The letter that an answer to a multiple-choice question states, in any wording."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _CLOSING_MARKS = ")]}\"'"
 
 
 def read_choice(text: str, choices: Mapping[str, str]) -> str | None:
-    """Return the letter that an answer gives, or None if it gives none or several.
+    """Return the letter that an answer states, or ``None`` if it states none or several.
 
-    A letter takes precedence over the text of another choice beside it ("B) Paris" is B), because a
-    letter was requested. A statement that is retracted without a new one ("the answer is A. No,
-    wait.") still counts, and so does the last statement of a text that ends with its own questions.
-    Without texts of the choices, an initial ("E. coli") looks like a letter.
+    A letter takes precedence over the text of another choice next to it ("B) Paris" means B),
+    because a letter was requested. A statement that is retracted without a new one ("the answer is
+    A. No, wait.") still counts, and so does the last statement of a text that ends with its own
+    questions. If the texts of the choices are unknown, an initial ("E. coli") looks like a letter.
 
     Args:
         text: The expert's answer, including its reasoning.
-        choices: The text of each letter; empty texts if only the letters are known.
+        choices: The text of each letter; empty if only the letters are known.
 
     Example:
         >>> choices = {"A": "Rome", "B": "Paris"}
@@ -84,7 +84,7 @@ def _text_pattern(
     """Return a pattern of all texts, longest first, and the letter and rank of each.
 
     "Paris, Texas" must not be read as "Paris". Texts that look like a letter or occur twice are
-    left out.
+    excluded.
     """
     letters = {letter.casefold() for letter, _ in options}
     counts = Counter(text.casefold() for _, text in options)
@@ -101,7 +101,7 @@ def _text_pattern(
 
 
 def _option_pattern(text: str) -> str:
-    """Return a pattern of an option's text, with any space or hyphen between words.
+    """Return a pattern for an option's text, with any spaces or hyphens between words.
 
     A number matches only if it is not part of a larger number or of a sum.
     """
@@ -152,9 +152,10 @@ def _letter_mentions(text: str, letters: tuple[str, ...]) -> list[Mention]:
 
 
 def _letter_kind(text: str, start: int, end: int) -> Literal["marked", "bare"] | None:
-    """Return whether a letter is marked as an option or bare, or None if it is part of a word.
+    """Return whether a letter is marked as an option or bare, or ``None`` if it is no option.
 
-    "(C)" and "option C" are marked; in "I'm", "B-cell", "e.g." and "a dog" the letter is a part.
+    "(C)" and "option C" are marked. In "I'm", "B-cell", "e.g." and "a dog", the letter is part of a
+    word or a word itself.
     """
     before = text[max(0, start - 24) : start]
     after = text[end : end + 24]
@@ -192,7 +193,7 @@ def _is_part(before: str, after: str, *, is_digit: bool) -> bool:
 
 
 def _is_overruled(text: str, letter: Mention, mention: Mention) -> bool:
-    """Return whether a mention is the text of a choice right after the letter of another one."""
+    """Return whether a mention is the text of a choice right after another choice's letter."""
     differ = (
         letter.letter and not letter.bare and not mention.letter and letter.name != mention.name
     )
@@ -200,7 +201,7 @@ def _is_overruled(text: str, letter: Mention, mention: Mention) -> bool:
 
 
 def _is_heading(text: str, pair: list[Mention]) -> bool:
-    """Return whether "A:" stands for "answer", as in "A: Paris" if Paris is choice C."""
+    """Return whether "A:" stands for "answer", as in "A: Paris" if Paris is not choice A."""
     if len(pair) < 2:
         return False
     letter, option = pair

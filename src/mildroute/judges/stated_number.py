@@ -63,19 +63,20 @@ _WORD = re.compile(
 
 
 def read_number(text: str) -> Number | None:
-    r"""Return the number that an answer states, or None if it states none or several.
+    r"""Return the number that an answer states, or ``None`` if it states none or several.
 
     The first rule that applies decides:
 
     1. The number after the last ``####``, in the last ``\boxed{}`` or after the last "final
        answer".
-    2. The number that follows the last "answer is" or that stands alone on the first or last line.
+    2. The number that follows the last "answer is" or that is alone on the first or last line.
     3. The last number of the text that is not an operand, an enumerator or part of a note. Within
-       its sentence, a number in bold type or after "=" comes first, and one in brackets, after
-       "the" ("for the 16 glasses") or of a year comes last; otherwise the last number counts.
+       its sentence, a number in bold type or after "=" is preferred, and a year or a number in
+       parentheses or after "the" ("for the 16 glasses") is used only as a last resort; otherwise
+       the last number counts.
 
-    A range ("5-10", "5 or 10") is not a number. Roots, powers and multiples of pi are not worked
-    out.
+    A range ("5-10", "5 or 10") is not a number. Roots, powers and multiples of pi are not
+    evaluated.
 
     Args:
         text: The expert's answer, including its reasoning.
@@ -127,7 +128,7 @@ def _announced_numbers(
 
 
 def _number_of_sentence(text: str, start: int, end: int, results: Sequence[Number]) -> Number:
-    """Return the number that opens a sentence, its equation's result, or its last number."""
+    """Return the number at the start of a sentence, its equation's result, or its last number."""
     first = results[0]
     if _LEADING_WORDS.fullmatch(text, start, first.start):
         term = text[first.end : max(first.end, text.find("=", first.end, end))]
@@ -137,16 +138,16 @@ def _number_of_sentence(text: str, start: int, end: int, results: Sequence[Numbe
 
 
 def _results(numbers: Sequence[Number]) -> list[Number]:
-    """Return the numbers that are not operands; ordinals ("6th") only if there is nothing else."""
+    """Return the numbers that are not operands; ordinals ("6th") only if there are no others."""
     results = [number for number in numbers if not number.operand]
     return [number for number in results if not number.ordinal] or results
 
 
 def _result_of_sentence(text: str, start: int, results: Sequence[Number]) -> Number:
-    """Return the result that a sentence ends in.
+    """Return the result at the end of a sentence.
 
-    After the last "=" that is the last number after "is", or else the first number. Without a "="
-    it is the last number that is not incidental.
+    With an "=", the result is, after the last one, the last number that follows "is" or else the
+    first number. Without an "=", the result is the last number that is not incidental.
     """
     equals = text.rfind("=", start, results[-1].start)
     if equals >= 0:
@@ -178,10 +179,10 @@ def _is_incidental(text: str, start: int, number: Number) -> bool:
 
 
 def _separate_numbers(text: str, numbers: Sequence[Number]) -> list[Number]:
-    """Return the numbers that are set apart.
+    """Return the numbers that are set apart from the text.
 
-    Such a number fills the first or the last line except for a unit, opens that line before a
-    reason, or is called the answer.
+    Such a number is alone on the first or the last line except for a unit, begins that line before
+    a reason, or is called the answer.
     """
     first_end = text.find("\n")
     last_start = text.rfind("\n") + 1
@@ -215,9 +216,9 @@ def _last_result(text: str, results: Sequence[Number]) -> Number:
 
 
 def _concluding_number(text: str, start: int, results: Sequence[Number]) -> Number:
-    """Return the number that the last sentence concludes, apart from its premises.
+    """Return the number in the conclusion of the last sentence, without its premises.
 
-    That is the number after "is", the number worked out before, or the result of the sentence.
+    This is the number after "is", the number computed before, or the result of the sentence.
     """
     premise = _PREMISE.match(text, start, results[-1].start)
     clause = max(
@@ -237,9 +238,10 @@ def _concluding_number(text: str, start: int, results: Sequence[Number]) -> Numb
 
 
 def _last_computed_value(text: str, stop: int, results: Sequence[Number]) -> Fraction | None:
-    """Return the number that follows the last "=" before an index, or None.
+    """Return the number that follows the last "=" before an index, or ``None``.
 
-    "459 / 51 = 9 minutes" shows which number "9 minutes to blink 459 times" is about.
+    For example, "459 / 51 = 9 minutes" shows that 9 is the result in "9 minutes to blink 459
+    times".
     """
     equals = text.rfind("=", 0, stop)
     index = bisect.bisect_left(results, equals, key=lambda number: number.start)
@@ -262,13 +264,13 @@ def _is_undecided(text: str, numbers: Sequence[Number], number: Number) -> bool:
 
 
 def _relative_difference(values: set[Fraction]) -> Fraction:
-    """Return the difference of values as a share of the largest one."""
+    """Return the difference between values as a share of the largest one."""
     largest = max(map(abs, values))
     return (max(values) - min(values)) / largest if largest else Fraction(0)
 
 
 def _drop_enumerators(text: str, numbers: list[Number]) -> list[Number]:
-    """Leave out "1." and "2." at the start of lines, if there are both."""
+    """Return the numbers without enumerators at the start of lines, if there are "1." and "2."."""
     enumerators = {match.start(1): int(match[1]) for match in _ENUMERATOR.finditer(text)}
     if not {1, 2} <= set(enumerators.values()):
         return numbers
@@ -276,7 +278,7 @@ def _drop_enumerators(text: str, numbers: list[Number]) -> list[Number]:
 
 
 def _read_number_word(text: str) -> Number | None:
-    """Return a number below a hundred that is written as a word and opens the answer."""
+    """Return the number below a hundred that is written as a word and begins the answer."""
     starts = [0, *(marker.end for marker in find_markers(text))]
     for start in reversed(starts):
         word = _WORD.search(text, start, start + 60)

@@ -24,24 +24,24 @@ class UnitTestJudge(VersionedJudge):
     The tests are in ``query.fields["tests"]``, or else in the reference: statements, functions
     named ``test_...``, classes of tests, or a function ``check`` that receives the object named by
     ``query.fields["entry_point"]``. They use the names that the answer defines, and may import it
-    as ``answer`` or ``solution``. Tests that cannot run, or that check nothing, give no score.
+    as ``answer`` or ``solution``. If the tests cannot run or check nothing, there is no score.
 
     The code and its tests run in one process inside bubblewrap. The process can read Python and the
     system's libraries and write to one empty folder, but cannot start programs, use the network,
-    reach other processes or read this process's environment; time, memory and files are limited.
-    Where bubblewrap is missing or the kernel refuses namespaces, the judge refuses to run anything.
+    reach other processes or read this process's environment; time, memory and files are limited. If
+    bubblewrap is missing or the kernel refuses namespaces, the judge refuses to run anything.
 
     The sandbox protects the machine. The verdict is protected against the usual ways to fake a
     pass: code that ends the process, skips its tests, replaces built-in functions, or returns
-    objects that equal everything. An object of the answer's class that claims to equal a plain
-    value gives no score. Code that is written to search the stack can still find its tests.
+    objects that equal everything. If an object of the answer's own class claims to equal a plain
+    value, there is no score. Code that is written to search the stack can still find its tests.
 
     Args:
         cpu_seconds: Limit of CPU time.
         wall_seconds: Elapsed time after which the process is killed.
         memory_mb: Limit of the address space.
         preamble: Code that runs before the answer, such as imports promised in the prompt.
-        allow_unsandboxed: Whether to run code where bubblewrap does not work, which gives it all
+        allow_unsandboxed: Whether to run code even if bubblewrap does not work, which gives it all
             rights of this user: files, keys and network.
         name: The judge's name in tables.
 
@@ -79,7 +79,7 @@ class UnitTestJudge(VersionedJudge):
         return await asyncio.to_thread(self._run_tests, query, text)
 
     def missing_fields(self, query: Query) -> str:
-        """Return what a query lacks for its answers to be scored, or an empty text."""
+        """Return the reason why a query's answers cannot be scored, or an empty text."""
         if query.fields.get("tests", query.reference) is None:
             return "the query has no tests"
         try:
