@@ -68,7 +68,7 @@ def test_experts_and_judges_may_be_a_file_and_a_name(tmp_path: Path) -> None:
         (pd.DataFrame({"words": ["a"]}), "the table of queries must have a column input"),
         (
             [{"input": "a", "id": 1}, {"input": "b", "id": 1}],
-            "of its own in 'id', got '1' again",
+            "unique name in 'id', got '1' again",
         ),
         ([{"input": 3}], "row 0: a query must be a text, got 3"),
         ([], "must have at least one query, got none"),

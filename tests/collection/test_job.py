@@ -303,7 +303,7 @@ BARE, REFERRED = {"input": "2 + 2?"}, {"input": "2 + 2?", "reference": "4"}
     [
         (get_judge("exact"), BARE, "has no reference"),
         (get_judge("choice"), BARE, "has no reference"),
-        (get_judge("choice"), REFERRED | {"reference": "Paris"}, "means no choice"),
+        (get_judge("choice"), REFERRED | {"reference": "Paris"}, "matches no choice"),
         (get_judge("numeric"), REFERRED | {"reference": "Paris"}, "is not a number"),
         (get_judge("label"), REFERRED, "there are no labels; set labels"),
         (

@@ -56,7 +56,7 @@ def typesafe(url: str, texts: list[str]) -> list[Any]:
         try:
             client.system_one("x", {"spam": Noul(instructions="Is this spam?")})
         except TypeSafeAPIError as error:
-            assert "questions.spam: this model knows how well experts answer" in str(error)  # noqa: PT017
+            assert "questions.spam: this model only predicts how well experts answer" in str(error)  # noqa: PT017
         else:
             raise AssertionError("the question cannot be answered")
     for answer in answers:

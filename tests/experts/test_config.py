@@ -168,7 +168,7 @@ REFUSED: list[tuple[str, int, str]] = [
         "experts.other.path must be text that is not empty, got ''",
     ),
     ("    prompt: '{input}'\n", 7, "experts.small.prompt must be a mapping, got '{input}'"),
-    ("    prompt:\n      system: x\n      user: '{inp'\n", 9, "stand for themselves"),
+    ("    prompt:\n      system: x\n      user: '{inp'\n", 9, "for literal braces, write"),
     ("    prompt:\n      system: 7\n", 8, "prompt.system must be text, got 7; put it in quotes"),
     (
         "    prompt:\n      usr: x\n",
