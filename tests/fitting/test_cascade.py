@@ -253,7 +253,7 @@ def test_a_table_whose_answers_were_not_read_is_refused(router: TextRouter) -> N
 
 def test_a_failed_fit_leaves_a_cascade_as_it_was(router: TextRouter, test_rows: CostTable) -> None:
     before = path_of(router, test_rows)
-    with pytest.raises(ArgumentError, match="takes no sample_weight beside answers"):
+    with pytest.raises(ArgumentError, match="cannot combine sample_weight with answers"):
         router.fit(
             test_rows.inputs,
             1 - test_rows.scores,

@@ -395,7 +395,7 @@ def test_cross_val_predict_never_learns_from_labels_in_place_of_costs() -> None:
         assert cross_val_predict(router, X, costs, cv=2).shape == (len(X),)
         assert not hasattr(router, "classes_")
         for method in ("predict_proba", "decision_function"):
-            with pytest.raises(AttributeError, match="replaces costs by labels"):
+            with pytest.raises(AttributeError, match="replaces costs with labels"):
                 cross_val_predict(router, X, costs, cv=2, method=method)
 
 

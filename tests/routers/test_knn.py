@@ -96,7 +96,7 @@ def test_where_nothing_tells_sizes_apart_the_smoothest_is_taken() -> None:
 
 
 def test_a_large_table_is_tried_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knn, "_LARGEST_TRIAL", 50)
+    monkeypatch.setattr(knn, "_MAX_TRIAL_ROWS", 50)
     X, costs = separable(300)
     router = KNNRouter().fit(X, costs)
     assert router.score(X, costs) > -0.1

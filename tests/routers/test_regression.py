@@ -81,7 +81,7 @@ def test_impossible_price_weights_are_refused(weight: float) -> None:
 
 
 def test_a_price_weight_without_prices_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="knows no prices; pass prices"):
+    with pytest.raises(ArgumentError, match="fitted without prices; pass prices"):
         RegressionRouter().fit(X, ERRORS).predict(X, price_weight=1.0)
 
 

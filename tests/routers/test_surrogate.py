@@ -192,7 +192,7 @@ def test_without_a_search_no_offset_is_added() -> None:
     router = PaperMILDRouter().fit(*rare_but_dear())
     np.testing.assert_array_equal(router.offsets_, [0, 0])
     assert not router.at_edge_.any()
-    assert router.selection_ == "theory margins, not tuned: as asked"
+    assert router.selection_ == "theory margins, not tuned: as configured"
 
 
 def mild_loss(scores: Tensor, costs: Tensor, **settings: Any) -> Tensor:

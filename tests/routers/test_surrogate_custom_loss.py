@@ -74,7 +74,7 @@ def test_a_loss_may_look_at_all_rows_at_once() -> None:
             lambda scores, _: scores,
             r"must return a tensor of shape \(80,\).*returns Tensor of shape \(80, 3\)",
         ),
-        (lambda _, costs: costs.sum(dim=1), "without the scores in it"),
+        (lambda _, costs: costs.sum(dim=1), "that does not depend on the scores"),
         (lambda *_: None, "returns NoneType"),
         (lambda scores, _: scores[:, 0] / 0, "a loss must be finite"),
         ("vibes", "one of cross-entropy, gap, tdef.*'vibes'"),

@@ -1,6 +1,6 @@
-"""Routers.
+"""Routers: scikit-learn estimators that learn which expert should answer.
 
-Scikit-learn estimators that learn from vectors and a cost matrix which expert should answer.
+They learn from vectors and a matrix of costs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adam with early stopping on a held-out figure, for the routers that are not convex."""
+"""Adam with early stopping by a held-out metric, for routers whose loss is not convex."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainingConfig:
     seed: int
 
     def __post_init__(self) -> None:
-        """Raise an error for values that cannot train."""
+        """Raise an error for invalid values."""
         if not self.learning_rate > 0:
             raise ArgumentError(
                 f"learning_rate must be positive, got {self.learning_rate}; 0.001 is a usual value."
@@ -52,7 +52,7 @@ class TrainingConfig:
 
 
 def holdout_split(rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows to train on and a tenth to stop by; below 20 rows, all rows serve for both."""
+    """Return rows to train on and a held-out tenth; below 20 rows, all rows serve for both."""
     order = np.random.default_rng(seed).permutation(rows)
     return (order, order) if rows < 20 else (order[rows // 10 :], order[: rows // 10])
 
@@ -71,7 +71,7 @@ def train_adam(
     Args:
         start: Parameters before training.
         loss: Loss of a batch: parameters as tensors, and the indices of the batch's rows.
-        risk: Computes the figure to stop by from parameters; the first of equal values counts.
+        risk: Computes the early-stopping metric from parameters; the first of equal values wins.
         rows: Indices to train on, shape (n,).
         schedule: Hyperparameters of the training.
     """
@@ -79,7 +79,7 @@ def train_adam(
     random = np.random.default_rng(schedule.seed + 1)
     parameters = [torch.tensor(array, dtype=torch.float32, requires_grad=True) for array in start]
     adam = _Adam(parameters, schedule)
-    best, lowest, waited = [array.copy() for array in start], risk(start), 0
+    best, lowest, epochs_since_best = [array.copy() for array in start], risk(start), 0
     batch = min(256, max(16, len(rows) // 20))
     for _ in range(schedule.max_epochs):
         order = random.permutation(rows)
@@ -89,10 +89,10 @@ def train_adam(
             )
         arrays = [parameter.detach().numpy() for parameter in parameters]
         current = risk(arrays)
-        waited += 1
+        epochs_since_best += 1
         if current < lowest:
-            best, lowest, waited = [array.copy() for array in arrays], current, 0
-        if waited >= _PATIENCE:
+            best, lowest, epochs_since_best = [array.copy() for array in arrays], current, 0
+        if epochs_since_best >= _PATIENCE:
             break
     return [array.astype(np.float64) for array in best]
 
@@ -100,9 +100,9 @@ def train_adam(
 class _Adam:
     """The Adam optimizer (Kingma and Ba, 2015).
 
-    Written by hand because torch.optim.Adam loads torch's compiler at its first step: 7.1 s on one
-    core, where a fit on 2,000 rows takes 1.3 s. Later steps take 0.7 ms here and 1.4 ms there (256
-    x 128).
+    It is written by hand because torch.optim.Adam loads torch's compiler at its first step, which
+    takes 7.1 s on one core, while a fit on 2,000 rows takes 1.3 s. Later steps take 0.7 ms here and
+    1.4 ms there (256 x 128).
     """
 
     def __init__(self, parameters: Sequence[Any], schedule: TrainingConfig) -> None:

@@ -26,16 +26,17 @@ class StandardizedBatches:
 
     def take(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the rows with these indices, dense, centered and scaled, shape (batch, d)."""
-        taken = self.features[rows]
-        dense = taken.toarray() if sparse.issparse(taken) else taken
+        batch = self.features[rows]
+        dense = batch.toarray() if sparse.issparse(batch) else batch
         return ((dense - self.center) / self.spread).astype(np.float32)
 
     def for_raw_rows(
         self, weights: NDArray[np.float64], bias: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return weights (d, h) and bias (h,) of a first layer that takes unscaled rows.
+        """Convert a first layer for the rows of :meth:`take` to one for unscaled rows.
 
-        The arguments are those of the layer for rows as :meth:`take` returns them.
+        Returns:
+            Weights (d, h) and bias (h,).
         """
         raw = weights / self.spread[:, None]
         return raw, bias - self.center @ raw

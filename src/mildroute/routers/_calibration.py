@@ -1,7 +1,7 @@
-"""Calibrate scores on held-out rows: one factor for all, one shift per expert.
+"""Calibration of scores on held-out rows, with one factor for all and one shift per expert.
 
-A penalty shrinks weights and thereby favors experts that win often, and the more so the rarer a
-specialist wins. Scores of unseen rows show by how much: the deferral loss of
+A penalty shrinks weights and thereby favors experts that win often, the more so the more rarely a
+specialist wins. Scores of held-out rows reveal by how much: the deferral loss of
 ``scale * scores + shift`` on them has p + 1 unknowns and is minimized exactly. This sharpens the
 decision and calibrates the posterior.
 """
@@ -61,14 +61,14 @@ def calibrate(
         else sample_weight / sample_weight.sum()
     )
 
-    def value_and_gradient(unknown: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        stretched = np.exp(unknown[0]) * held_out
-        losses, slopes = loss(stretched + unknown[1:])
+    def value_and_gradient(variables: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        stretched = np.exp(variables[0]) * held_out
+        losses, slopes = loss(stretched + variables[1:])
         slopes *= share[:, None]
         gradient = np.array([(slopes * stretched).sum(), *slopes.sum(axis=0)])
         return (
-            float(share @ losses + _TOWARDS_IDENTITY * unknown @ unknown),
-            gradient + 2 * _TOWARDS_IDENTITY * unknown,
+            float(share @ losses + _TOWARDS_IDENTITY * variables @ variables),
+            gradient + 2 * _TOWARDS_IDENTITY * variables,
         )
 
     optimum = minimize(

@@ -22,7 +22,7 @@ _FOLDS = 5
 
 @dataclass(frozen=True)
 class Fold:
-    """The training rows of one fold, prepared once for every router tried on them."""
+    """The training rows of one fold, prepared once for all routers that are tried on them."""
 
     seen: NDArray[np.intp]
     held_out: NDArray[np.intp]
@@ -55,18 +55,18 @@ def held_out_scores(
 ) -> NDArray[np.float32]:
     """Return out-of-fold scores of a linear router for each penalty of a path.
 
-    On each fold, the solution for one penalty starts the search for the next one's.
+    On each fold, the solution for one penalty is the starting point for the next one.
 
     Args:
         features: Shape (n, d), dense or sparse.
-        loss_of: Gives the loss of the rows with these indices; see
+        loss_of: Returns the loss of the rows with the given indices; see
             :data:`~mildroute.routers._linear_model.RowLoss`.
         experts: Number of experts p.
         fold: Fold of each row, shape (n,).
         alphas: From strong to weak.
         sample_weight: Weight of each row, shape (n,).
-        paid_by: Computes the mean cost and its standard error from scores of shape (n, p); the path
-            ends where the cost has risen by more than that error.
+        paid_by: Computes the mean cost and its standard error from scores of shape (n, p). The path
+            ends once the cost exceeds the lowest one by more than that error.
         prepared: The result of :func:`prepare_folds` for these features, if several losses are
             tried on them.
 
@@ -103,9 +103,10 @@ def held_out_scores(
 def cross_val_posterior(router: Any, rows: TrainingRows) -> Matrix:
     """Return out-of-fold posteriors of the training rows.
 
-    Posteriors that the router kept are returned. Otherwise copies of the router are fitted on all
-    folds but one, with every ``"cv"`` parameter set to the value that the router selected. If all
-    rows are in one cluster, there are no folds, and the posteriors are those of the router itself.
+    If the router kept its posteriors, they are returned. Otherwise, copies of the router are fitted
+    on all folds but one, with every ``"cv"`` parameter set to the value that the router selected.
+    If all rows are in one cluster, there are no folds, and the router's own posteriors are
+    returned.
 
     Args:
         router: A fitted router.
@@ -118,8 +119,8 @@ def cross_val_posterior(router: Any, rows: TrainingRows) -> Matrix:
     fold = assign_folds(len(rows.costs), _FOLDS, seed=0, clusters=rows.clusters)
     posterior = np.empty(rows.costs.shape)
     for current in np.unique(fold):
-        unseen = fold == current
+        is_held_out = fold == current
         copy = router.with_selected_parameters()
-        copy.fit_rows(rows.take(np.flatnonzero(~unseen), rows.X))
-        posterior[unseen] = copy.predict_proba(rows.X[unseen])
+        copy.fit_rows(rows.take(np.flatnonzero(~is_held_out), rows.X))
+        posterior[is_held_out] = copy.predict_proba(rows.X[is_held_out])
     return posterior

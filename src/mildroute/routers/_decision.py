@@ -1,4 +1,4 @@
-"""The consistent decision in NumPy, so that a fitted router answers without torch.
+"""The consistent decision in NumPy, so that a fitted router predicts without torch.
 
 The theory is in :mod:`mildroute.losses.decision`.
 """
@@ -40,8 +40,8 @@ def break_ties(
 
     Experts equal up to rounding tie; experts too improbable to tell apart rank by score.
     """
-    hopeless = -1e9 + scores - scores.max(axis=1, keepdims=True)
-    return np.where(np.isneginf(log_posteriors), hopeless, log_posteriors.round(10))
+    by_score = -1e9 + scores - scores.max(axis=1, keepdims=True)
+    return np.where(np.isneginf(log_posteriors), by_score, log_posteriors.round(10))
 
 
 def _log_masses(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:

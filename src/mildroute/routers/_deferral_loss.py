@@ -28,7 +28,7 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
         margins: Confidence margin of each expert, shape (p,), positive.
 
     Returns:
-        A function of scores of shape (n, p); it computes in their dtype.
+        A function of scores of shape (n, p), which computes in their dtype.
     """
     distinct, owner = np.unique(margins, return_inverse=True)
     mass = np.zeros((len(rewards), len(distinct)), order="F")
@@ -64,7 +64,7 @@ def _block(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return losses and gradient of a block of rows.
 
-    ``mass`` holds the rewards of each distinct margin, ``pulls`` rewards over margins.
+    ``mass`` contains the rewards of each distinct margin, and ``pulls`` rewards divided by margins.
     """
     below_best = scores - scores.max(axis=1, keepdims=True)
     losses = -np.einsum("np,np->n", pulls, below_best)

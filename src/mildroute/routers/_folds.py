@@ -1,4 +1,4 @@
-"""Folds of rows, of whole clusters of rows, or as the caller gives them."""
+"""Folds of rows or of whole clusters of rows, either drawn at random or passed by the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CV: TypeAlias = int | Sequence[tuple[Any, Any]]
 
 
 def count_folds(cv: CV) -> int:
-    """Return the number of folds; refuse anything but a number from 2 or at least two row pairs."""
+    """Return the number of folds; raise an ArgumentError if ``cv`` is invalid."""
     is_list = isinstance(cv, list | tuple) and all(len(pair) == 2 for pair in cv)
     folds = len(cv) if is_list else cv  # type: ignore[arg-type]
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
@@ -28,7 +28,7 @@ def count_folds(cv: CV) -> int:
 
 
 def cluster_codes(clusters: Any, rows: int) -> NDArray[np.intp] | None:
-    """Return cluster numbers from 0, shape (n,), or `None` if every row is its own cluster.
+    """Return cluster indices, shape (n,), or `None` if every row is its own cluster.
 
     Args:
         clusters: Cluster of each row, shape (n,), or `None`.
@@ -54,16 +54,17 @@ def assign_folds(
     kept: NDArray[np.bool_] | None = None,
     clusters: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
-    """Return the fold in which each row is held out, shape (n,); balanced, shuffled by the seed.
+    """Return the fold in which each row is held out, shape (n,).
+
+    Folds are balanced and shuffled.
 
     Args:
         rows: Number of rows n.
-        cv: Number of folds, or pairs of train and test rows, in which each row is tested once.
+        cv: Number of folds, or pairs of train and test rows that test each row once.
         seed: Seed of the shuffling.
-        kept: Positions of these rows among the rows that the pairs in ``cv`` index; defaults to
-            all.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; a cluster is held out
-            as a whole. Ignored if ``cv`` names the rows.
+        kept: Mask of these rows among the rows that the pairs in ``cv`` index; defaults to all.
+        clusters: Index of each row's cluster, shape (n,), or `None`. Clusters are held out as a
+            whole. Ignored if ``cv`` is a list of pairs.
     """
     if isinstance(cv, int | np.integer) and clusters is not None:
         return _assign_clusters(clusters, int(cv), seed)
@@ -86,7 +87,7 @@ def assign_folds(
 
 
 def _assign_clusters(clusters: NDArray[np.intp], cv: int, seed: int | None) -> NDArray[np.intp]:
-    """Return folds of whole clusters, largest first, each put in the fold with the fewest rows."""
+    """Return folds of whole clusters; the largest come first and go to the smallest fold."""
     sizes = np.bincount(clusters)
     shuffled = np.random.default_rng(seed or 0).permutation(len(sizes))
     filled = np.zeros(max(1, min(cv, len(sizes))), dtype=np.intp)

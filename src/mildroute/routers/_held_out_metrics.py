@@ -1,4 +1,4 @@
-"""The metrics on a router's card, measured on held-out rows."""
+"""Metrics for a router's card, measured on held-out rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def held_out_metrics(
     The best single expert and the oracle are reported alongside it.
 
     Args:
-        paid: What the router paid on each held-out row, shape (n,).
-        single: What the best single expert, chosen without that row's fold, paid on it, shape (n,).
+        paid: Cost of the router's choice on each held-out row, shape (n,).
+        single: Cost on each row of the best single expert, chosen without the row's fold, shape
+            (n,).
         costs: Shape (n, p).
         sample_weight: Weight of each row, shape (n,), or `None`.
         clusters: Number of each row's cluster, shape (n,), or `None`.
 
     Returns:
-        The value of each metric and the ends of its interval.
+        The value of each metric and the bounds of its interval.
     """
     columns = {
         "mean cost": paid,

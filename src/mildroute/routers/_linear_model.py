@@ -1,4 +1,4 @@
-"""Minimize mean loss plus ``penalty * scale * |weights|^2`` over linear scores by L-BFGS."""
+"""Minimization of mean loss plus ``penalty * scale * |weights|^2`` of linear scores by L-BFGS."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mildroute.routers._whitening import WhitenedFeatures
 # The caller may write to the gradient.
 RowLoss: TypeAlias = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 
-# Largest entry of the gradient, in preconditioned units: at an optimum, and for a solution that is
-# only compared with other candidates.
+# Tolerances on the largest entry of the gradient, in preconditioned units: for an optimum, and for
+# a solution that is only compared with other candidates.
 OPTIMAL, ROUGH = 1e-6, 1e-4
 
-# Rough solutions leave out directions that the penalty shrinks below this share.
+# Rough solutions omit directions that the penalty shrinks below this share.
 _NEGLIGIBLE = 0.05
 
 
@@ -30,7 +30,7 @@ class LinearSolution:
     """An optimum of the penalized problem.
 
     Attributes:
-        solution: The solver's own variables, to start a neighboring problem from.
+        solution: The solver's own variables, from which a neighboring problem can start.
     """
 
     weights: NDArray[np.float64]
@@ -56,7 +56,7 @@ def minimize_linear(
     tolerance: float = OPTIMAL,
     max_iterations: int = 500,
 ) -> LinearSolution:
-    """Minimize by L-BFGS in coordinates in which curvature is similar in all directions.
+    """Minimize the problem by L-BFGS, in coordinates with similar curvature in all directions.
 
     Args:
         design: Prepared features of n rows.
@@ -125,7 +125,7 @@ def _objective(
     def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         variables = flat.reshape(shape)
         weights = (variables[:-1] * stretch).astype(kind, copy=False)
-        # Transposed, so that the following loops run along the rows of one expert after another.
+        # In Fortran order, the following loops run along the rows of one expert after another.
         scores = np.asfortranarray((weights.T @ design.columns.T).T) + variables[-1].astype(kind)
         losses, steps = loss(scores)
         steps *= shares[:, None]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def layer_sizes(hidden: Sequence[int]) -> list[int]:
-    """Check hidden layer sizes; return them as integers of at least 1."""
+    """Check hidden layer sizes and return them as integers."""
     sizes = [int(size) for size in hidden]
     if any(size < 1 for size in sizes):
         raise ArgumentError(
-            f"hidden_layer_sizes must be at least 1, got {hidden!r}; an empty tuple makes a linear"
+            f"hidden_layer_sizes must be at least 1, got {hidden!r}; an empty tuple builds a linear"
             " model."
         )
     return sizes
@@ -50,28 +50,29 @@ def train_layers(
     start: Arrays,
     schedule: TrainingConfig,
 ) -> Arrays:
-    """Train on the mean of ``row_loss``, stopping by ``risk`` on a held-out tenth of the rows.
+    """Minimize the mean of ``row_loss``, with early stopping by ``risk`` on a tenth of the rows.
 
     Args:
         batches: Rows to train on.
         row_loss: Maps outputs (b, p) and the indices of their rows to a loss per row, shape (b,).
-        risk: Maps outputs of held-out rows and their indices to the figure to stop by.
+        risk: Maps outputs of held-out rows and their indices to the early-stopping metric.
         start: Weights and biases in alternation.
         schedule: Hyperparameters of the training.
 
     Returns:
-        Weights and biases in alternation, for rows as the batches return them.
+        Weights and biases in alternation, for the rows that the batches return.
     """
     torch = load_torch()
     seen, held_out = holdout_split(batches.features.shape[0], schedule.seed)
-    judged = batches.take(held_out)
+    held_out_batch = batches.take(held_out)
 
     def loss(layers: Sequence[Tensor], rows: NDArray[np.intp]) -> Tensor:
         return row_loss(torch_forward(layers, torch.from_numpy(batches.take(rows))), rows).mean()
 
-    return train_adam(
-        start, loss, lambda layers: risk(forward(layers, judged), held_out), seen, schedule
-    )
+    def held_out_risk(layers: Arrays) -> float:
+        return risk(forward(layers, held_out_batch), held_out)
+
+    return train_adam(start, loss, held_out_risk, seen, schedule)
 
 
 def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ def fit_network(
         rewards: Shape (n, p).
         rho: Margins, shape (p,).
         hidden_layer_sizes: Units of each hidden layer.
-        decision: How scores become a choice; training stops by the cost of that choice.
+        decision: Rule that turns scores into a choice; its cost is the early-stopping metric.
         weights: Weight of each row, shape (n,), or `None`.
         seed: Seed of the start, the split and the order of rows.
     """

@@ -1,4 +1,4 @@
-"""Find the nearest rows by matrix products, block by block, so that memory stays bounded."""
+"""Search for the nearest rows by matrix products, in blocks that bound the memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-# Distances held at once: 128 MiB of float64.
+# Number of distances held at once: 128 MiB of float64.
 _BLOCK_ELEMENTS = 1 << 24
 # Squared distances are rounded to this fraction of the rows' mean squared norm, so that neither the
 # batch nor its order breaks a tie.
@@ -25,12 +25,14 @@ def nearest_blocks(
         queries: Shape (m, d), dense or sparse.
         rows: Shape (n, d), dense or sparse, at least ``size`` of them (excluding a query's own).
         size: Number of neighbors of each query.
-        own: Index of the row to exclude for each query, shape (m,): itself, for leave-one-out.
-        width: Numbers that the caller holds for each neighbor; blocks shrink with it.
+        own: Index of the row to exclude for each query, shape (m,): the query itself in
+            leave-one-out.
+        width: Number of values that the caller holds per neighbor; a larger one means smaller
+            blocks.
 
     Yields:
         The block of queries, the indices of their neighbors and the squared Euclidean distances,
-        both of shape (block, size). Distances are positive: none is below the resolution.
+        both of shape (block, size). Distances are positive and at least the resolution.
     """
     lengths = _squared_lengths(rows)
     unit = _RESOLUTION * (float(lengths.mean()) or 1.0)

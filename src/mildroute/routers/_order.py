@@ -1,4 +1,4 @@
-"""Order the experts of a row; the paper breaks ties in favor of the highest index."""
+"""Ordering of the experts of a row; the paper breaks ties in favor of the highest index."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def argsort_desc(values: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def chosen_costs(values: NDArray[Any], choice: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the value of each row's chosen expert, shape (n,): what is paid, if given costs."""
+    """Return the value, such as the cost, of each row's chosen expert, shape (n,)."""
     return np.asarray(values[np.arange(len(values)), choice])

@@ -21,7 +21,8 @@ class MarginRule(NamedTuple):
     offset: float = 0.0
 
 
-# The paper's margins, and the same computed from wins. The paper's X_k are equal for linear scores.
+# The paper's margins, and the same rule applied to wins. The paper's X_k are equal for linear
+# scores.
 THEORY = MarginRule("reward_mass", 1 / 3)
 WINNER_COUNTS = MarginRule("winner_counts", 1 / 3)
 # Rules by the names that users pass.
@@ -31,7 +32,7 @@ MARGIN_RULES = {"theory": THEORY, "winner_counts": WINNER_COUNTS}
 def rewards_from_nonnegative(
     raised: NDArray[np.float64], name: str, largest: float
 ) -> NDArray[np.float64]:
-    """Return rewards by name, in no particular unit.
+    """Return rewards by name, without scaling.
 
     Args:
         raised: Costs of some rows, shape (n, p), all at least 0.
@@ -79,8 +80,8 @@ def reward_mass(
     """Return the paper's m_k, ``sum_i rewards[i, k] / sum_j rewards[i, j]``, shape (p,).
 
     Args:
-        rewards: Shape (n, p), not negative. A row without any reward counts for no expert.
-        sample_weight: Weight of each row, shape (n,); `None` weighs all rows alike.
+        rewards: Shape (n, p), not negative. A row whose rewards are all 0 counts for no expert.
+        sample_weight: Weight of each row, shape (n,); `None` weighs all rows equally.
     """
     total = rewards.sum(axis=1)
     share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
@@ -116,9 +117,9 @@ def margins_by(
     """Return the margins of a rule, shape (p,), positive.
 
     Args:
-        rule: How the rewards become margins.
+        rule: Rule that turns rewards into margins.
         rewards: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,); `None` weighs all rows alike.
+        sample_weight: Weight of each row, shape (n,); `None` weighs all rows equally.
     """
     return margins_of_counts(rule, _COUNTERS[rule.counts](rewards, sample_weight))
 
@@ -126,8 +127,8 @@ def margins_by(
 def margins_of_counts(rule: MarginRule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the margins of a rule from the m_k of each expert, shape (p,).
 
-    Their shares sum to 1 before the offset, as in the paper. An expert without any count has half
-    of the smallest positive one.
+    They sum to 1 before the offset, as in the paper. An expert with a count of 0 gets half of the
+    smallest positive count.
     """
     mass = smoothed_win_counts(counts)
     powered = (mass / mass.max()) ** rule.exponent
@@ -135,7 +136,7 @@ def margins_of_counts(rule: MarginRule, counts: NDArray[np.float64]) -> NDArray[
 
 
 def smoothed_win_counts(wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return win counts in which an expert that never wins has half the smallest positive count.
+    """Return win counts in which an expert without wins gets half of the smallest positive count.
 
     All counts are 1 if no expert ever wins.
     """

@@ -12,11 +12,11 @@ from sklearn.linear_model import Ridge
 from mildroute.routers._folds import assign_folds, count_units
 from mildroute.routers._whitening import WhitenedFeatures, whiten
 
-# Written by hand because the features are whitened once for all losses and targets that are tried
-# on them: on 10,000 rows, 384 columns and 11 targets this takes 0.3 s on whitened features and
-# 1.3 s on raw ones, RidgeCV(alpha_per_target=True) 4.9 s, with the same penalties and weights to
-# 5e-16 (one core). tests/routers/test_ridge.py compares the two.
-#
+# Ridge regression is written by hand because the features are whitened once for all losses and
+# targets that are tried on them. On 10,000 rows, 384 columns and 11 targets, it takes 0.3 s on
+# whitened features and 1.3 s on raw ones, and RidgeCV(alpha_per_target=True) takes 4.9 s, with the
+# same penalties and weights to 5e-16 (one core). tests/routers/test_ridge.py compares the two.
+
 # Penalties tried, from strong to weak, in units of the features' variance; ties go to the first.
 RIDGE_ALPHAS: tuple[float, ...] = (
     10.0,
@@ -36,9 +36,9 @@ RIDGE_ALPHAS: tuple[float, ...] = (
 _COARSE_ALPHAS = (10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 _FOLDS = 3
 _CLUSTER_FOLDS = 10
-# Ratio of clusters to rows from which on each row is left out alone, which takes a fifth of the
-# time: so few copies move no penalty.
-_ALONE = 0.95
+# Minimum ratio of clusters to rows at which single rows are left out instead of clusters. This
+# takes a fifth of the time, and so few copies do not change the penalties.
+_MIN_CLUSTER_RATIO = 0.95
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RidgeFit:
     """A fitted ridge regression.
 
     Attributes:
-        alphas: Penalty taken for each target, shape (q,).
+        alphas: Penalty selected for each target, shape (q,).
     """
 
     weights: NDArray[np.float64]
@@ -68,20 +68,19 @@ def ridge(
 ) -> RidgeFit:
     """Minimize ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
-    Up to 2,048 dense columns, all penalties are solved and evaluated in closed form. Sparse and
-    wider features are solved by conjugate gradients, with one penalty for all targets, by squared
-    error in three folds.
+    With up to 2,048 dense columns, all penalties are solved and evaluated in closed form. Sparse
+    and wider features are solved by conjugate gradients, with one penalty for all targets, which is
+    chosen by squared error in three folds.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
         targets: Shape (n, q).
         sample_weight: Weight of each row, shape (n,), positive.
         contrasts: Choose penalties for the principal components of the targets instead of the
-            targets themselves. What experts have in common (how hard a query is) then no longer
-            decides how much of their differences is kept, and the differences are what a router
-            uses: on four routing tasks this raises the area above random mixing by a fifth to a
-            third.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`. Penalties are then
+            targets themselves. A router uses the differences between experts, and their penalty
+            then no longer depends on the common part (the difficulty of a query). On four routing
+            tasks, this raises the area above random mixing by a fifth to a third.
+        clusters: Index of each row's cluster, shape (n,), or `None`. With clusters, penalties are
             chosen in ten folds of whole clusters, since a copy of a row would leak its targets.
     """
     design = whiten(X, sample_weight)
@@ -105,8 +104,8 @@ def ridge_on(
     solve = _by_gradients if design.basis is None else _in_closed_form
     if not contrasts or targets.shape[1] == 1:
         return solve(design, targets, share, clusters)
-    # Of a covariance matrix, so that the sign and order of components do not depend on the number
-    # of rows.
+    # Eigenvectors of a covariance matrix have a sign and order that do not depend on the number of
+    # rows.
     centered = targets - share @ targets
     rotation = np.linalg.eigh(centered.T @ (share[:, None] * centered))[1]
     fit = solve(design, targets @ rotation, share, clusters)
@@ -127,7 +126,7 @@ def _in_closed_form(
     )
     errors = (
         _left_out_errors(design, centered, moments, share)
-        if clusters is None or count_units(clusters, len(share)) >= _ALONE * len(share)
+        if clusters is None or count_units(clusters, len(share)) >= _MIN_CLUSTER_RATIO * len(share)
         else _left_out_cluster_errors(design, centered, moments, share, clusters)
     )
     alphas = np.array(RIDGE_ALPHAS)[np.argmin(errors, axis=0)]
@@ -141,14 +140,14 @@ def _left_out_errors(
     moments: NDArray[np.float64],
     share: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the mean squared error on each row by a regression without it.
+    """Return the mean squared error of regressions that leave out one row at a time.
 
-    Shape (penalties, q), one error for each penalty and target.
+    The result has shape (penalties, q), with one error for each penalty and target.
     """
     errors = np.empty((len(RIDGE_ALPHAS), centered.shape[1]))
     kind = design.columns.dtype
     shrink = 1 / (design.variances + np.array(RIDGE_ALPHAS)[:, None] * design.scale)
-    # One product for all penalties, in the precision of the columns: a separate product for each in
+    # Compute one product for all penalties, in the precision of the columns: separate products in
     # float64 took five times as long.
     fitted = design.columns @ (shrink[:, :, None] * moments).transpose(1, 0, 2).reshape(
         len(moments), errors.size
@@ -167,10 +166,10 @@ def _left_out_cluster_errors(
     share: NDArray[np.float64],
     clusters: NDArray[np.intp],
 ) -> NDArray[np.float64]:
-    """Return the mean squared error on each row by a regression without its fold of clusters.
+    """Return the mean squared error of regressions that leave out one fold of clusters at a time.
 
-    Shape (penalties, q), one error for each penalty and target. The moments of the training rows
-    are the moments of all rows minus those of the fold.
+    The result has shape (penalties, q), with one error for each penalty and target. The moments of
+    the training rows are the moments of all rows minus those of the fold.
     """
     fold = assign_folds(len(share), _CLUSTER_FOLDS, seed=0, clusters=clusters)
     errors = np.zeros((len(RIDGE_ALPHAS), centered.shape[1]))
@@ -207,7 +206,7 @@ def _by_gradients(
         alpha = _COARSE_ALPHAS[
             int(
                 np.argmin(
-                    [_folded_error(design, targets, share, fold, each) for each in _COARSE_ALPHAS]
+                    [_folded_error(design, targets, share, fold, alpha) for alpha in _COARSE_ALPHAS]
                 )
             )
         ]

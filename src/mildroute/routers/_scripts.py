@@ -53,7 +53,8 @@ _BLOCKS = sorted(
 
 
 _FIRST_CODE_POINTS = [first for first, _, _ in _BLOCKS]
-# Japanese mixes kana with more Han characters than kana; Chinese has next to no kana.
+# Minimum share of kana in Japanese, which mixes kana with more Han characters; Chinese has hardly
+# any kana.
 _KANA_SHARE = 0.05
 
 

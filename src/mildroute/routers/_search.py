@@ -1,4 +1,4 @@
-"""The cross-validated search of ``MildRouter``, and the one-standard-error rule that ends it."""
+"""The cross-validated search of ``MildRouter``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mildroute.routers._search_result import SearchResult, held_out_costs, mean_
 from mildroute.routers.feature_sets import FeatureSet
 
 UNIFORM = "uniform"
-# Stands in for the reward of a candidate that regresses costs instead of minimizing a surrogate.
+# Reward name of candidates that regress costs instead of minimizing a surrogate.
 REGRESSION = "regression"
 
-# Rows times experts squared above which differing margins are tried only on request.
+# Maximum product of rows and squared experts at which differing margins are tried by default.
 _LARGEST_MARGIN_SEARCH = 50_000_000
 
 
@@ -38,7 +38,7 @@ class SearchSpace:
         margins: Margin rules to try, by name; ``"uniform"`` maps to `None`.
         fixed_margins: Margins set by the user, shape (p,), or `None`.
         sample_weight: Shape (n,), or `None`.
-        clusters: Number of each row's cluster, shape (n,), or `None`.
+        clusters: Index of each row's cluster, shape (n,), or `None`.
     """
 
     views: dict[FeatureSet, Any]
@@ -74,13 +74,13 @@ class SearchSpace:
         return self._rewards[name]
 
     def folds(self, view: FeatureSet) -> list[Fold]:
-        """Return the prepared folds of a view, cached for the next loss tried on it."""
+        """Return the prepared folds of a view, which are cached for other losses."""
         if view not in self._folds:
             self._folds[view] = prepare_folds(self.views[view], self.fold, self.sample_weight)
         return self._folds[view]
 
     def rho(self, margins: str, reward: str) -> NDArray[np.float64]:
-        """Return margins by name, scaled to a mean of 1 so that they do not move the penalty."""
+        """Return margins by name, scaled to a mean of 1 so that they do not affect the penalty."""
         if self.fixed_margins is not None:
             return self.fixed_margins
         spec = self.margins[margins]
@@ -109,9 +109,9 @@ def deferral_loss_of(
 def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule | None]:
     """Return the margins to try, by name.
 
-    If there are several, equal margins come first. Differing margins follow if their search is
-    affordable: powers of how often each expert wins. The paper's own m_k are not among them; for
-    the gap reward they are close to the wins.
+    If there are several, equal margins come first. If their search is affordable, differing margins
+    follow, which are powers of the number of wins of each expert. The paper's own m_k are not among
+    them; for the gap reward, they are close to the wins.
     """
     if margins == "uniform":
         return {"uniform": None}
@@ -120,25 +120,25 @@ def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule |
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
-    # A negative power: margins that are wider for experts that rarely win have the lowest regret at
-    # 1:30, see docs/theory/margins.md.
-    tried = [
+    # The negative power is included because wider margins for experts that rarely win have the
+    # lowest regret at 1:30, see docs/theory/margins.md.
+    rules = [
         MarginRule("decided_wins", 1 / 6),
         MarginRule("decided_wins", -1 / 6),
         *(MarginRule("decided_wins", 1 / 3, offset) for offset in (0.0, 0.3, 1.0)),
     ]
-    names = [f"wins^{spec.exponent:.2g}+{spec.offset:g}" for spec in tried]
-    return {"uniform": None, **dict(zip(names, tried, strict=True))}
+    names = [f"wins^{rule.exponent:.2g}+{rule.offset:g}" for rule in rules]
+    return {"uniform": None, **dict(zip(names, rules, strict=True))}
 
 
 def search(problem: SearchSpace) -> list[SearchResult]:
     """Try candidates in stages that share their work; return all of them.
 
-    If there is a choice of rewards, cost regression on every view comes first: its closed form
-    costs little, shows which view is worth the surrogate losses, and is a candidate itself. Next
-    comes the first reward with equal margins, along the path of penalties on that view, and TDEF as
-    its authors use it (complement reward on the raw vector). Last, near the best penalty, come the
-    other rewards and margins.
+    If there is a choice of rewards, cost regression on every view comes first: its closed form is
+    cheap, shows on which view the surrogate losses are worth trying, and is itself a candidate.
+    Next come the first reward with equal margins, along the path of penalties on that view, and
+    TDEF as its authors use it (complement reward on the raw vector). The other rewards and margins
+    come last, near the best penalty.
     """
     candidates = [best_single(problem)]
     first_margins = next(iter(problem.margins))
@@ -158,8 +158,8 @@ def search(problem: SearchSpace) -> list[SearchResult]:
     near = _neighbors(problem.alphas, best.alpha)
     for reward, margins in _variations(problem, first_margins):
         if not any(
-            (best.view, reward, margins) == (tried.view, tried.reward, tried.margins)
-            for tried in candidates
+            (best.view, reward, margins) == (candidate.view, candidate.reward, candidate.margins)
+            for candidate in candidates
         ):
             candidates += _along_path(
                 problem,
@@ -203,7 +203,7 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
     if "raw" in scores and "topics" in scores:
         scores["average"] = np.asarray((scores["raw"] + scores["topics"]) / 2, dtype=np.float32)
     equal = np.ones(problem.experts)
-    # No single penalty to report: each contrast of each view has its own.
+    # There is no single penalty to report, because each contrast of each view has its own.
     return [
         _calibrated(
             problem, SearchResult(view, REGRESSION, UNIFORM, 0.0, np.empty(0), held_out, equal)
@@ -220,7 +220,7 @@ def _part_of(clusters: NDArray[np.intp] | None, rows: NDArray[np.intp]) -> NDArr
 def best_single(problem: SearchSpace) -> SearchResult:
     """Return the candidate that ignores its input.
 
-    On each fold it takes the expert with the lowest mean cost on the other folds.
+    On each fold, it takes the expert with the lowest mean cost on the other folds.
     """
     scores = np.empty(problem.costs.shape, dtype=np.float32)
     for fold in np.unique(problem.fold):
@@ -281,22 +281,23 @@ def _along_path(
 
 
 def _calibrated(problem: SearchSpace, raw: SearchResult) -> SearchResult:
-    """Return the candidate with its calibration and the cost it pays.
+    """Return the candidate with its calibration and the cost of its choices.
 
     To measure that cost, each half of the rows is calibrated on the other half.
     """
     rewards = problem.reward(problem.rewards[0] if raw.reward == REGRESSION else raw.reward)
 
-    def on(rows: NDArray[np.intp]) -> Calibration:
+    def calibrate_on(rows: NDArray[np.intp]) -> Calibration:
         weight = None if problem.sample_weight is None else problem.sample_weight[rows]
         return calibrate(raw.scores[rows], rewards[rows], raw.rho, weight)
 
     half = problem.fold % 2 == 0
     scores = np.empty_like(raw.scores)
     for part in (half, ~half):
-        scores[part] = on(np.flatnonzero(~part)).apply(raw.scores[part])
+        scores[part] = calibrate_on(np.flatnonzero(~part)).apply(raw.scores[part])
     paid = held_out_costs(scores, problem.costs, raw.rho, problem.decision)
-    return replace(raw, scores=scores, paid=paid, calibration=on(np.arange(len(half))))
+    calibration = calibrate_on(np.arange(len(half)))
+    return replace(raw, scores=scores, paid=paid, calibration=calibration)
 
 
 def evaluate_fixed(problem: SearchSpace, fixed: SearchResult) -> SearchResult:
@@ -318,7 +319,7 @@ def evaluate_fixed(problem: SearchSpace, fixed: SearchResult) -> SearchResult:
 def _variations(problem: SearchSpace, first_margins: str) -> Iterable[tuple[str, str]]:
     """Yield other rewards with the first margins, then other margins with the first reward.
 
-    This is a cross, not the full grid.
+    The combinations form a cross instead of the full grid.
     """
     yield from ((reward, first_margins) for reward in problem.rewards[1:])
     yield from (

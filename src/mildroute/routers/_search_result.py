@@ -37,8 +37,8 @@ class SearchResult:
     def rank(self) -> int:
         """Return the position in the order of simplicity.
 
-        First the best single expert, then a linear router on the raw vector, then other features,
-        then differing margins.
+        The best single expert comes first, then a linear router on the raw vector, other features,
+        and differing margins.
         """
         if self.view == "none":
             return 0
@@ -72,17 +72,17 @@ def select_one_se(
     """Apply the one-standard-error rule to paired differences.
 
     Select the candidate with the lowest held-out cost, unless a simpler kind is within one standard
-    error of it, measured on the differences row by row. Simpler first: the best single expert, a
-    linear router on the raw vector (as in TDEF), one on other features; all before differing
-    margins.
+    error of it, measured on the differences row by row. From simple to complex, the kinds are the
+    best single expert, a linear router on the raw vector (as in TDEF), one on other features, and
+    one with differing margins.
     """
     means = np.array([mean_and_error(candidate.paid, sample_weight)[0] for candidate in candidates])
     lowest = candidates[int(means.argmin())]
     for rank in range(lowest.rank):
-        peers = [number for number, candidate in enumerate(candidates) if candidate.rank == rank]
+        peers = [index for index, candidate in enumerate(candidates) if candidate.rank == rank]
         if not peers:
             continue
-        simpler = candidates[min(peers, key=lambda number: means[number])]
+        simpler = candidates[min(peers, key=lambda index: means[index])]
         excess, error = mean_and_error(simpler.paid - lowest.paid, sample_weight, clusters)
         if excess <= error:
             return Selection(simpler, _reason(simpler, excess, error))
@@ -126,8 +126,7 @@ def mean_and_error(
 def _reason(taken: SearchResult, excess: float, error: float) -> str:
     if taken.view == "none":
         return (
-            "the best single expert: nothing that was tried is better by more than one standard"
-            " error"
+            "the best single expert: no other candidate is better by more than one standard error"
         )
     name = (
         f"{taken.view} features, {taken.reward} reward, {taken.margins} margins, penalty"

@@ -11,22 +11,22 @@ from sklearn.utils.extmath import randomized_svd
 from mildroute.routers.training_rows import Matrix
 
 # Penalties of the common part and of an expert's specific part, in rows; features have a total mean
-# square of 1. Chosen on seeds 0 to 5 of five streams; a search by held-out error is no better there
-# and worse on few rows. With 120 for an expert, routerdc7 gains 0.003 and RouterBench loses 0.002,
-# and after 60 rows it can get stuck on a wrong expert.
+# square of 1. They were chosen on seeds 0 to 5 of five streams; a search by held-out error is no
+# better there, and worse on few rows. With 120 for an expert, routerdc7 gains 0.003, RouterBench
+# loses 0.002, and after 60 rows the router can get stuck on a wrong expert.
 COMMON_PENALTY, EXPERT_PENALTY = 20.0, 60.0
 # Near-zero penalty of the intercepts.
 INTERCEPT_PENALTY = 0.01
-# Number of columns above which principal axes are found by a randomized method.
+# Number of columns above which principal axes are computed by a randomized method.
 WIDE = 2048
 
 
 class SharedRidge:
     """Moments of a ridge regression of costs with partial pooling.
 
-    The cost of expert k is ``(common + specific_k) . x``. The common part is learned from
-    all costs, the specific part of an expert from its own alone.
-    The last column of x must be 1.
+    The cost of expert k is ``(common + specific_k) . x``. The common part is learned from all
+    costs, and the specific part of an expert only from its own costs. The last column of x must be
+    1.
 
     Args:
         columns: Number of columns d.
@@ -42,19 +42,19 @@ class SharedRidge:
     def add(self, X: Matrix, costs: Matrix) -> None:
         """Add rows (n, d) with their costs (n, p), NaN for costs that were not observed."""
         for expert, column in enumerate(costs.T):
-            at = ~np.isnan(column)
-            rows, seen = X[at], column[at]
+            is_observed = ~np.isnan(column)
+            rows, observed = X[is_observed], column[is_observed]
             self.gram[expert] += rows.T @ rows
-            self.moments[expert] += rows.T @ seen
-            self.squares[expert] += seen @ seen
-            self.counts[expert] += len(seen)
+            self.moments[expert] += rows.T @ observed
+            self.squares[expert] += observed @ observed
+            self.counts[expert] += len(observed)
 
     def without(self, other: SharedRidge) -> SharedRidge:
         """Return these moments minus those of ``other``."""
-        rest = SharedRidge(self.gram.shape[1], len(self.gram))
+        difference = SharedRidge(self.gram.shape[1], len(self.gram))
         for name in vars(self):
-            setattr(rest, name, getattr(self, name) - getattr(other, name))
-        return rest
+            setattr(difference, name, getattr(self, name) - getattr(other, name))
+        return difference
 
     def solve(self, common: float, specific: float) -> tuple[Matrix, Matrix, Matrix]:
         """Solve for the coefficients (p, d) and their covariance under noise of variance 1.
@@ -94,7 +94,7 @@ def principal_axes(
 ) -> tuple[NDArray[np.float64], Matrix]:
     """Return variances along the first principal axes, and the axes, shape (d, count)."""
     if X.shape[1] > WIDE:
-        # Around the origin: rows as wide as these are sparse, and their mean is close to it.
+        # Do not center: rows this wide are sparse, and their mean is close to the origin.
         _, values, axes = randomized_svd(X, count, random_state=seed)
         return values**2 / X.shape[0], np.asarray(axes.T, dtype=np.float64)
     products = X.T @ X

@@ -1,4 +1,4 @@
-"""Center and rotate a feature matrix, so that a penalized problem on it is well conditioned."""
+"""Centering and rotation of features, so that a penalized problem is well conditioned."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-# Up to this many columns an eigenbasis costs less than the iterations it saves.
+# Maximum number of columns at which an eigenbasis costs less than the iterations that it saves.
 _LARGEST_ROTATION = 2048
 
 
 @dataclass(frozen=True)
 class WhitenedFeatures:
-    """The features in their own eigenbasis; sparse and very wide features stay as they are.
+    """The features in their own eigenbasis; sparse and very wide features remain unchanged.
 
     Attributes:
         columns: Centered features times ``basis``, shape (n, r); the features themselves if
             ``basis`` is `None`.
         mean: Mean of the features, shape (d,).
-        basis: Directions kept, shape (d, r), or `None` if the features stay as they are.
+        basis: Retained directions, shape (d, r), or `None` if the features remain unchanged.
         variances: Variance of each column, shape (r,); descending if there is a basis.
     """
 
@@ -34,7 +34,7 @@ class WhitenedFeatures:
     def scale(self) -> float:
         """Return the mean squared distance of a row from the mean.
 
-        A penalty in this unit does not depend on the scale of the features.
+        A penalty in this unit is independent of the scale of the features.
         """
         return float(self.variances.sum()) or 1.0
 
@@ -62,7 +62,7 @@ def whiten(
 ) -> WhitenedFeatures:
     """Prepare features of shape (n, d), dense or sparse.
 
-    ``dtype`` is the type of the columns; the problem is then solved in it.
+    ``dtype`` is the type of the columns, in which the problem is then solved.
     """
     rows = features.shape[0]
     weights = (

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RouterMixin", "check_costs", "expert_names", "fitting_threads", "posterior_of_costs"]
 
-# Multiplications in one product above which threads pay off; many small products are far slower on
-# several threads than on one.
-_WORTH_SHARING = 200_000_000
+# Multiplications in one product above which threads pay off. Many small products are far slower
+# with several threads than with one.
+_MIN_PRODUCT_FOR_THREADS = 200_000_000
 
 
 def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
@@ -44,9 +44,9 @@ def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
     The products are those of X, shape (n, d), with weights (d, p).
     """
     rows, columns = X.shape
-    return (
-        nullcontext() if rows * columns * experts > _WORTH_SHARING else threadpool_limits(limits=1)
-    )
+    if rows * columns * experts > _MIN_PRODUCT_FOR_THREADS:
+        return nullcontext()
+    return threadpool_limits(limits=1)
 
 
 class RouterMixin:
@@ -69,21 +69,21 @@ class RouterMixin:
         array([0])
     """
 
-    # Whether ``fit`` takes prices, and ``predict`` and its siblings a ``price_weight``.
+    # Whether ``fit`` takes prices, and ``predict`` and related methods a ``price_weight``.
     supports_prices = False
     # Whether ``fit`` takes the weight of each row.
     supports_sample_weight = True
-    # Whether costs may be NaN where an expert was not asked.
+    # Whether costs may be NaN for experts that were not called.
     supports_missing_costs = False
-    # Whether the router measures itself on folds, for which an encoder may give vectors of its own.
+    # Whether the router measures itself on folds, for which an encoder may provide other vectors.
     supports_folds = False
     # Whether the router may look at answers before it decides.
     supports_answers = False
-    # Whether the router can be operated at a point that a target picked.
+    # Whether the router can be operated at a point that a target selects.
     has_operating_points = False
-    # Whether ``cross_val_posterior()`` returns posteriors that a fit has kept.
+    # Whether ``cross_val_posterior()`` returns posteriors that were kept during ``fit``.
     keeps_held_out_posterior = False
-    # Whether a search of parameters is run once for all price weights of a grid.
+    # Whether one parameter search serves all price weights of a grid.
     searches_once_for_all_prices = False
     random_state: int | None = None
     experts_: NDArray[np.object_]
@@ -109,14 +109,14 @@ class RouterMixin:
             y: Costs, shape (n, p), lower is better; without the prices if those are passed.
             sample_weight: Weight of each row, shape (n,), or `None`.
             groups: Group of each row (task, subject, tenant), shape (n,), or `None`; ignored by
-                routers without topics. Not needed to predict.
+                routers without topics, and not needed to predict.
             prices: Price of each expert, shape (p,), or on each row, shape (n, p), or `None`; the
                 cost of an expert is then ``y`` plus a price weight times its price. Only for
                 routers with ``supports_prices``, which take the price weight at prediction.
-            experts: p names; they default to the column names of a data frame ``y``, else to
-                ``expert_0``, ``expert_1`` and so on.
-            progress: Called with steps done, total steps and a word on the next step; ignored by
-                routers that fit in one step.
+            experts: p names. They default to the column names if ``y`` is a data frame, and to
+                ``expert_0``, ``expert_1`` and so on otherwise.
+            progress: Called with the number of completed steps, the total and a description of the
+                next step; ignored by routers that fit in one step.
 
         Returns:
             The router itself.
@@ -142,7 +142,7 @@ class RouterMixin:
         """Check the arguments of ``fit`` and return them as one value.
 
         Args:
-            X: As for ``fit``, like all arguments that are not listed here.
+            X: As for ``fit``.
             y: As for ``fit``.
             sample_weight: As for ``fit``.
             groups: As for ``fit``.
@@ -151,22 +151,22 @@ class RouterMixin:
             clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
                 of a prompt, are held out and resampled together.
             folds: For each fold, vectors of all rows by an encoder that was not trained on the
-                fold. By default ``X`` itself is cut into folds. An encoder's vectors of its own
-                training rows differ from its vectors of new rows. Only for routers with
+                fold, because an encoder's vectors of its training rows differ from those of new
+                rows. By default, ``X`` itself is divided into folds. Only for routers with
                 ``supports_folds``.
             answers: Answers of all experts to all rows. Only for routers with
                 ``supports_answers``.
         """
-        for name, value, is_supported, way_out in (
-            ("prices", prices, self.supports_prices, "add them to the costs, or take"),
-            ("sample_weight", sample_weight, self.supports_sample_weight, "leave it out, or take"),
-            ("folds", folds, self.supports_folds, "leave them out, or take"),
-            ("answers", answers, self.supports_answers, "leave them out, or take"),
+        for name, value, is_supported, remedy in (
+            ("prices", prices, self.supports_prices, "add them to the costs, or use"),
+            ("sample_weight", sample_weight, self.supports_sample_weight, "omit it, or use"),
+            ("folds", folds, self.supports_folds, "omit them, or use"),
+            ("answers", answers, self.supports_answers, "omit them, or use"),
         ):
             if value is not None and not is_supported:
                 other = "CascadeRouter" if name == "answers" else "FrontierRouter"
                 raise ArgumentError(
-                    f"{type(self).__name__} cannot take {name}; {way_out} a {other}."
+                    f"{type(self).__name__} cannot take {name}; {remedy} a {other}."
                 )
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         costs = check_costs(y, partial=self.supports_missing_costs)
@@ -239,11 +239,11 @@ class RouterMixin:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Return no classes; ``cross_val_predict`` asks for them after encoding costs as labels."""
+        """Raise an error; ``cross_val_predict`` reads ``classes_`` once costs became labels."""
         raise AttributeError(
             "a router has experts_, not classes_: for posteriors and scores, cross_val_predict"
-            " replaces costs by labels, which would be learned instead; fit and predict fold by"
-            " fold, or use method='predict'."
+            " replaces costs with labels, which the router would learn instead; fit and predict"
+            " fold by fold, or use method='predict'."
         )
 
     def decision_function(self, X: Any) -> Matrix:
@@ -296,9 +296,9 @@ class RouterMixin:
 
     @property
     def outcome_rows(self) -> TrainingRows | None:
-        """Return rows with a column for each of ``experts_``, if those are more than the experts.
+        """Return rows with a column for each of ``experts_``, which may include looks.
 
-        `None` if the rows of the fit already have them.
+        `None` means that the rows passed to ``fit`` already have these columns.
         """
         return None
 
@@ -327,7 +327,7 @@ class RouterMixin:
         raise NotImplementedError
 
     def _utilities(self, X: Any) -> Matrix:
-        """Return the values that choice and ranking compare."""
+        """Return the values by which experts are chosen and ranked."""
         return self._scores(X)
 
     def _posterior(self, X: Any) -> Matrix:
@@ -361,7 +361,7 @@ def _check_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[s
 
 
 def check_prices(prices: Any, shape: tuple[int, ...]) -> Matrix:
-    """Return the price of each expert on each row, from those or from one price per expert.
+    """Return the price of each expert on each row, given those or one price per expert.
 
     Args:
         prices: Shape (n, p) or (p,).
@@ -402,7 +402,7 @@ def posterior_of_costs(costs: Matrix) -> Matrix:
 
 
 def check_costs(y: Any, *, partial: bool = False) -> Matrix:
-    """Return a matrix of finite costs; if ``partial``, NaN marks experts that were not asked."""
+    """Return a matrix of finite costs; if ``partial``, NaN marks experts that were not called."""
     if y is None:
         raise CostError(
             "a router requires y to be passed, but the target y is None; pass the (n, p) costs of"
@@ -417,7 +417,7 @@ def check_costs(y: Any, *, partial: bool = False) -> Matrix:
     )
     if costs.ndim != 2:
         raise ShapeError(
-            f"costs must be (n, p), one column per expert, got shape {costs.shape}; a label is not"
+            f"costs must be (n, p), one column per expert, got shape {costs.shape}; labels are not"
             " enough to learn from."
         )
     is_bad = np.isinf(costs) if partial else ~np.isfinite(costs)
@@ -428,5 +428,5 @@ def check_costs(y: Any, *, partial: bool = False) -> Matrix:
             f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop"
             " those rows or impute them first."
         )
-    # torch needs arrays that may be written to
+    # torch requires writable arrays.
     return costs if costs.flags.writeable else costs.copy()

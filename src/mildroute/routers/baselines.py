@@ -1,4 +1,4 @@
-"""Routers that ignore the input, which every other router has to beat."""
+"""Routers that ignore the input, as baselines for all other routers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mildroute.routers.training_rows import Matrix, drop_zero_weight
 __all__ = ["BestSingleRouter", "CheapestRouter", "MostExpensiveRouter", "RandomRouter"]
 
 
-class _OneForAll(RouterMixin, BaseEstimator, ABC):
+class _ConstantRouter(RouterMixin, BaseEstimator, ABC):
     """A router with the same scores on every row."""
 
     scores_: NDArray[np.float64]
@@ -30,7 +30,7 @@ class _OneForAll(RouterMixin, BaseEstimator, ABC):
         return np.tile(self.scores_, (X.shape[0], 1))
 
 
-class BestSingleRouter(_OneForAll):
+class BestSingleRouter(_ConstantRouter):
     """A router that always takes the expert with the lowest mean cost on the training rows.
 
     Attributes:
@@ -46,12 +46,12 @@ class BestSingleRouter(_OneForAll):
         self.scores_ = -np.average(costs, axis=0, weights=sample_weight)
 
 
-class CheapestRouter(_OneForAll):
+class CheapestRouter(_ConstantRouter):
     """A router that always takes the expert with the lowest price.
 
     Args:
         prices: Price of each expert, shape (p,). By default, an expert's price is its lowest cost
-            on any row: what it costs even if it answers well. Ties go to the highest index.
+            on any row, which it charges even for a perfect answer. Ties go to the highest index.
 
     Attributes:
         scores_: Minus the price of each expert, shape (p,).
@@ -69,8 +69,8 @@ class CheapestRouter(_OneForAll):
         self.scores_ = -_prices(self.prices, drop_zero_weight(X, costs, sample_weight)[1])
 
 
-class MostExpensiveRouter(_OneForAll):
-    """A router that always takes the expert with the highest price, trusting the price tag.
+class MostExpensiveRouter(_ConstantRouter):
+    """A router that always takes the expert with the highest price.
 
     Args:
         prices: Price of each expert, shape (p,), as in :class:`CheapestRouter`.
@@ -99,8 +99,8 @@ class RandomRouter(RouterMixin, BaseEstimator):
 
     Args:
         shares: Probability of each expert, shape (p,), up to a factor; equal by default. A mix of
-            two experts at the cost of a third shows what that cost buys without looking at the
-            input.
+            two experts with the cost of a third shows the score that this cost buys without
+            looking at the input.
         random_state: Seed of the draws; `None` means 0.
 
     Attributes:
@@ -132,8 +132,8 @@ class RandomRouter(RouterMixin, BaseEstimator):
         )
         if bool((shares < 0).any()) or not shares.sum() > 0:
             raise ArgumentError(
-                f"shares must not be negative and not all zero, got {shares.tolist()}; give each"
-                " expert a probability."
+                f"shares must not be negative or all zero, got {shares.tolist()}; give each expert"
+                " a probability."
             )
         self.shares_ = shares / shares.sum()
         self.seed_ = int(self.random_state or 0)
@@ -173,6 +173,6 @@ def _of_each_expert(name: str, values: Any, experts: int) -> NDArray[np.float64]
         raise ShapeError(f"{name} must be ({experts},), one per expert, got shape {array.shape}.")
     if not bool(np.isfinite(array).all()):
         raise ArgumentError(
-            f"{name} must be finite, got {array.tolist()}; name a number for each expert."
+            f"{name} must be finite, got {array.tolist()}; pass a number for each expert."
         )
     return array

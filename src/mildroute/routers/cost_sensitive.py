@@ -1,4 +1,4 @@
-"""The paper's general algorithm as a linear classifier: each confusion has a cost of its own."""
+"""The paper's general algorithm as a linear classifier: each confusion has its own cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mildroute.routers.training_rows import Matrix
 
 __all__ = ["CostSensitiveClassifier"]
 
-# Temperatures of the smoothed maximum, each solved from the solution of the one before.
+# Temperatures of the smoothed maximum; each solution is the starting point for the next one.
 _TEMPERATURES = (1.0, 0.1, 0.01, 0.001)
 
 
@@ -29,15 +29,16 @@ class CostSensitiveClassifier(ClassifierMixin, BaseEstimator):
     A row with the label k costs c(k, j) if it is classified as j. The loss of its scores f is
     ``max_{j != k} c(k, j) * log(1 + exp((f_j - f_k) / rho_k))``, to which a squared norm of the
     weights is added. :class:`mildroute.losses.CostSensitiveLoss` is the same loss for networks.
-    Deferral is the special case in which all wrong answers to a label cost the same: routers learn
-    from the costs of experts instead, see :class:`~mildroute.routers.mild.MildRouter`.
+    Deferral is the special case in which all wrong answers to a label cost the same. Routers learn
+    from the costs of experts instead; see :class:`~mildroute.routers.mild.MildRouter`.
 
     Args:
-        costs: c(k, j), shape (K, K), in the order of ``classes_``; not negative. `None` lets every
-            confusion cost 1. ``fit`` takes costs that depend on the row.
+        costs: c(k, j), shape (K, K), in the order of ``classes_``; not negative. If `None`, every
+            confusion costs 1. ``fit`` accepts costs that depend on the row.
         margins: ``"theory"``, the paper's: proportional to ``(m_k X_k^2)^(1/3)`` for m_k rows with
-            the label k and the largest feature norm X_k among them. ``"uniform"``, or K positive
-            numbers. Margins are divided by their mean, which would only change the penalty.
+            the label k and the largest feature norm X_k among them. Also ``"uniform"``, or K
+            positive numbers. Margins are divided by their mean, which would only rescale the
+            penalty.
         form: ``"max"``, or ``"smooth"`` for the paper's smooth bound on it,
             ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c(k, j)``. The maximum is not
             smooth either; the solver replaces it by ``h log sum exp(. / h)`` with h down to a
@@ -84,7 +85,7 @@ class CostSensitiveClassifier(ClassifierMixin, BaseEstimator):
             X: Features, shape (n, d).
             y: Label of each row, shape (n,).
             costs: c(x, y, j) of each row, shape (n, K), in place of the costs of the constructor.
-            sample_weight: Weight of each row, shape (n,); rows without weight do not count.
+            sample_weight: Weight of each row, shape (n,); rows with zero weight are ignored.
         """
         features, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
@@ -125,7 +126,7 @@ class CostSensitiveClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of all classes, shape (n, K).
 
-        Of two classes it returns the lead of the second, shape (n,), as scikit-learn does.
+        With two classes, the result is the lead of the second, shape (n,), as in scikit-learn.
         """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -185,7 +186,7 @@ def _row_loss(
 ) -> RowLoss:
     """Return ``h log sum_{j != k} exp(t_j / h)`` with ``t_j = c_j log(1 + e^((f_j - f_k)/rho_k))``.
 
-    At a temperature h of 1 this is the smooth form; towards 0 it falls to the maximum.
+    At a temperature h of 1 this is the smooth form; as h falls to 0, it approaches the maximum.
     """
     rows = np.arange(len(labels))
     rho = margins[labels][:, None]

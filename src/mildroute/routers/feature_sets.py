@@ -16,8 +16,8 @@ from mildroute.routers.features import TopicFeatures
 
 __all__ = ["FeatureSet", "FeatureSets", "build_feature_sets"]
 
-# Nothing (the best single expert), topics of groups alone, all topics, the vector, the vector with
-# its clusters, or the mean of two routers, one on the vector and one on the topics.
+# No features (the best single expert), only topics of groups, all topics, the vector, the vector
+# with its clusters, or the mean of two routers, one on the vector and one on the topics.
 FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
 
 
@@ -49,7 +49,7 @@ def build_feature_sets(
         names: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
             only view.
         topics: A template, which is not modified.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
+        clusters: Index of each row's cluster, shape (n,), or `None`.
     """
     features: dict[FeatureSet, Any] = {}
     transformers: dict[FeatureSet, TopicFeatures] = {}
@@ -67,23 +67,23 @@ def build_feature_sets(
         features["raw"] = X
     scale = 1.0
     if "both" in names:
-        # Without groups: next to the vector, an out-of-fold posterior would leak the row's own
-        # group.
+        # Group topics are excluded: combined with the vector, an out-of-fold posterior would leak
+        # the row's own group.
         transformers["both"] = transformers["topics"].without_groups()
         shares = features["topics"][:, : len(transformers["both"].offsets_)]
         scale = _ratio(_variance(shares), _variance(X))
-        features["both"] = _beside(X * scale, shares)
+        features["both"] = _join_columns(X * scale, shares)
     if set(names) == {"groups"} and not features:
         raise ArgumentError(
-            "features='groups' needs groups with at least two values, got none; pass groups= to"
-            " fit, or take 'topics'."
+            "features='groups' needs groups with at least two values, got fewer; pass groups= to"
+            " fit, or use 'topics'."
         )
     return FeatureSets(
         {view: columns for view, columns in features.items() if view in names}, transformers, scale
     )
 
 
-def _beside(left: Any, right: NDArray[np.float64]) -> Any:
+def _join_columns(left: Any, right: NDArray[np.float64]) -> Any:
     return (
         sparse.hstack([left, right], format="csr")
         if sparse.issparse(left)
@@ -92,7 +92,7 @@ def _beside(left: Any, right: NDArray[np.float64]) -> Any:
 
 
 def _ratio(target: float, actual: float) -> float:
-    """Return the factor between two variances; 1 if either is zero."""
+    """Return the factor that scales one variance to another; 1 if either is zero."""
     return float(np.sqrt(target / actual)) if target > 0 and actual > 0 else 1.0
 
 

@@ -1,8 +1,8 @@
 """Topic features: soft memberships in clusters of vectors and in groups of training rows.
 
 A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. A few topics
-hold most of what decides between experts, and a linear router on them generalizes better than one
-on the raw vector.
+contain most of the information that distinguishes experts, and a linear router on them generalizes
+better than one on the raw vector.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def memberships(
 
 
 def softmax_in_place(logits: NDArray[np.float64]) -> None:
-    """Replace each row by its softmax."""
+    """Replace each row with its softmax."""
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=1, keepdims=True)
@@ -49,11 +49,11 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
     """A transformer to soft memberships in clusters of several sizes and to group posteriors.
 
     Args:
-        clusters: Sizes of the clusterings; empty to use groups alone.
+        clusters: Sizes of the clusterings; if empty, only groups are used.
         temperature: Softness of cluster memberships, in units of the mean squared distance of a row
             from its center.
         cv: Number of folds in which the group posterior of training rows is predicted.
-        shrinkage: Shrinkage of the covariance behind the group posterior, 0 to 1.
+        shrinkage: Shrinkage of the covariance for the group posterior, 0 to 1.
         random_state: Seed of the clusterings and folds.
 
     Attributes:
@@ -100,7 +100,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
             layers.append(_group_layer(dense, labels, self.shrinkage))
         if not layers:
             raise ArgumentError(
-                "topic features need clusters or groups, got neither; name sizes of clusterings or"
+                "topic features need clusters or groups, got neither; set sizes of clusterings or"
                 " pass groups."
             )
         self.blocks_ = [len(offsets) for _, offsets in layers]
@@ -118,19 +118,18 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         )
 
     def without_groups(self) -> TopicFeatures:
-        """Return a fitted transformer with these clusters alone."""
+        """Return a fitted transformer with only the clusters."""
         check_is_fitted(self)
         count = sum(self.blocks_[: len(self.clusters)])
-        alone = clone(self)
-        alone.n_features_in_, alone.blocks_ = (
-            self.n_features_in_,
-            self.blocks_[: len(self.clusters)],
-        )
-        alone.weights_, alone.offsets_ = self.weights_[:, :count], self.offsets_[:count]
-        return alone
+        copy = clone(self)
+        copy.n_features_in_ = self.n_features_in_
+        copy.blocks_ = self.blocks_[: len(self.clusters)]
+        copy.weights_ = self.weights_[:, :count]
+        copy.offsets_ = self.offsets_[:count]
+        return copy
 
     def memberships(self, X: Any) -> NDArray[np.float64]:
-        """Return the memberships of rows that are already checked, shape (n, K)."""
+        """Return the memberships of rows without checking them, shape (n, K)."""
         edges = np.cumsum([0, *self.blocks_])
         logits = np.asarray(X @ self.weights_.astype(X.dtype, copy=False)) + self.offsets_
         for low, high in pairwise(edges):
@@ -142,8 +141,8 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
     ) -> NDArray[np.float64]:
         """Fit, and return memberships of the training rows.
 
-        The group posterior of a row is predicted without the row's fold. Rows of a cluster,
-        numbered from 0 in ``clusters``, share a fold.
+        The group posterior of a row is predicted without the row's fold. Rows with the same index
+        in ``clusters`` share a fold.
         """
         features = self.fit(X, y, groups).transform(X)
         labels = self._labels(X, groups)
@@ -170,7 +169,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return labels if len(np.unique(labels)) > 1 else None
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that sparse vectors are accepted too."""
+        """Declare that sparse vectors are also accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -205,7 +204,7 @@ def _group_layer(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit linear discriminant analysis with a shrunken covariance.
 
-    Unlike scikit-learn's, it accepts groups of one row.
+    Unlike scikit-learn's implementation, it accepts groups of one row.
     """
     distinct, codes = np.unique(labels, return_inverse=True)
     if len(distinct) == 1:

@@ -1,4 +1,4 @@
-"""Impute the costs of experts that were not asked, by doubly robust estimates."""
+"""Imputation of the costs of experts that were not called, by doubly robust estimates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mildroute.routers.training_rows import Matrix
 
 __all__ = ["FOLDS", "check_asked", "impute_costs"]
 
-# Maximum weight of a residual: a little bias is better than one row that counts for hundreds.
+# Maximum weight of a residual: a small bias is better than one row that counts for hundreds.
 _MAX_WEIGHT = 10.0
 FOLDS = 5
 _FEWEST = 20
@@ -34,42 +34,43 @@ def impute_costs(
 ) -> Matrix:
     """Return doubly robust costs of every expert on every row, for any router to learn from.
 
-    A cost is the prediction of a regression on other rows plus, if the expert was asked, the
-    residual divided by the probability of asking. Experts that were asked on all rows help to
+    A cost is the prediction of a regression on other rows plus, if the expert was called, the
+    residual divided by the probability of the call. Experts that were called on all rows help to
     predict the others.
 
     Args:
         X: Vectors, shape (n, d).
-        costs: Shape (n, p), NaN where an expert was not asked.
-        propensities: Probability of asking each expert, shape (n, p); NaN if nothing was drawn at
+        costs: Shape (n, p), NaN where an expert was not called.
+        propensities: Probability of calling each expert, shape (n, p); NaN if nothing was drawn at
             random, such as on a request that named its expert. If `None`, all are unknown, and an
             expert's probability is its share of the rows.
-        groups: Rows of a group are not used to predict one another, shape (n,), or `None`.
+        groups: Group of each row, shape (n,), or `None`. Rows of a group are not used to predict
+            one another.
         max_weight: Maximum weight of a residual.
         random_state: Seed of the folds.
 
     Returns:
-        Shape (n, p); on rows where all experts were certain to be asked, the observed costs.
+        Shape (n, p). Rows on which all experts were certain to be called keep the observed costs.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> X, asked = rng.normal(size=(600, 2)), rng.random((600, 2)) < 0.5
         >>> costs = X + [0.0, 1.0]
-        >>> found = impute_costs(X, np.where(asked, costs, np.nan), np.full((600, 2), 0.5))
-        >>> abs((found - costs).mean(axis=0)) < 0.1
+        >>> imputed = impute_costs(X, np.where(asked, costs, np.nan), np.full((600, 2), 0.5))
+        >>> abs((imputed - costs).mean(axis=0)) < 0.1
         array([ True,  True])
     """
-    seen = check_costs(costs, partial=True)
-    asked = ~np.isnan(seen)
+    observed = check_costs(costs, partial=True)
+    asked = ~np.isnan(observed)
     check_asked(asked)
     propensities = _propensities(asked, propensities)
-    expected = _expected(X, seen, asked, propensities, groups, random_state)
+    expected = _expected(X, observed, asked, propensities, groups, random_state)
     weights = np.where(asked, np.minimum(1 / np.where(asked, propensities, 1.0), max_weight), 0.0)
-    return np.asarray(expected + weights * np.where(asked, seen - expected, 0.0))
+    return np.asarray(expected + weights * np.where(asked, observed - expected, 0.0))
 
 
 def check_asked(asked: NDArray[np.bool_], names: Any = None) -> None:
-    """Raise an error if an expert was asked too rarely to estimate its costs."""
+    """Raise an error if an expert was called too rarely to estimate its costs."""
     counts = asked.sum(axis=0)
     rarest = int(counts.argmin())
     if counts[rarest] < min(_FEWEST, len(asked)):
@@ -140,7 +141,7 @@ def _add_residuals(
     always_asked: NDArray[np.bool_],
     fold: NDArray[np.intp],
 ) -> None:
-    """Predict the other experts' residuals from those of the always-asked experts."""
+    """Predict the other experts' residuals from those of the experts called on every row."""
     residuals = costs - expected
     for expert in np.flatnonzero(~always_asked):
         for current in range(fold.max() + 1):

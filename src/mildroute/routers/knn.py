@@ -17,20 +17,20 @@ from mildroute.routers.training_rows import Matrix, drop_zero_weight
 
 __all__ = ["KNNRouter"]
 
-# Numbers of neighbors tried, from smooth to rough; ties go to the first.
+# Numbers of neighbors that are tried, from smooth to rough; ties go to the first.
 _SIZES = (160, 80, 40, 20, 10, 5)
 
 _WEIGHTINGS = ("uniform", "distance")
 
-# Rows on which sizes and weightings are compared; if there are more, a random sample of this size.
-_LARGEST_TRIAL = 8192
+# Maximum number of rows on which sizes and weightings are compared.
+_MAX_TRIAL_ROWS = 8192
 
 
 class KNNRouter(RouterMixin, BaseEstimator):
     """A router to the expert with the lowest mean cost on the nearest training rows.
 
     Args:
-        n_neighbors: Number of neighbors, or ``"cv"``: whichever of 5, 10, 20, 40, 80 and 160 has
+        n_neighbors: Number of neighbors. ``"cv"`` selects the one of 5, 10, 20, 40, 80 and 160 with
             the lowest leave-one-out deferral loss on the training rows, or on a sample of 8,192 if
             there are more.
         weights: ``"uniform"``, ``"distance"`` (neighbors count in inverse proportion to their
@@ -68,7 +68,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        if costs.shape[1] == 1:  # no choice to make: one row with the mean cost stands for all
+        if costs.shape[1] == 1:  # one row with the mean cost is enough
             X, costs, sample_weight = (
                 X[:1],
                 np.average(costs, axis=0, weights=sample_weight)[None],
@@ -76,17 +76,17 @@ class KNNRouter(RouterMixin, BaseEstimator):
             )
         centered = self.metric == "euclidean" and not sparse.issparse(X)
         self.center_ = X.mean(axis=0, dtype=np.float64) if centered else np.zeros(X.shape[1])
-        rows = self._prepared(X)
+        rows = self._prepare_rows(X)
         self.rows_ = [rows.data, rows.indices, rows.indptr] if sparse.issparse(rows) else rows
         self.costs_ = costs
         self.row_weights_ = np.ones(len(costs)) if sample_weight is None else sample_weight
-        self.n_neighbors_, self.weights_ = self._tuned()
+        self.n_neighbors_, self.weights_ = self._select_parameters()
 
     def _scores(self, X: Any) -> Matrix:
         scores = np.empty((X.shape[0], self.costs_.shape[1]))
         width = self.costs_.shape[1] + 3
         for block, near, squares in nearest_blocks(
-            self._prepared(X), self._rows(), self.n_neighbors_, width=width
+            self._prepare_rows(X), self._rows(), self.n_neighbors_, width=width
         ):
             weights = self._neighbor_weights(near, squares, self.weights_)
             scores[block] = -np.einsum("ij,ijk->ik", weights, self.costs_[near]) / weights.sum(
@@ -94,7 +94,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
             )
         return scores
 
-    def _tuned(self) -> tuple[int, str]:
+    def _select_parameters(self) -> tuple[int, str]:
         rows = len(self.costs_)
         sizes = (
             [size for size in _SIZES if size < rows] or [max(1, rows - 1)]
@@ -111,8 +111,8 @@ class KNNRouter(RouterMixin, BaseEstimator):
     def _risks(self, sizes: list[int], weightings: tuple[str, ...]) -> NDArray[np.float64]:
         """Return leave-one-out deferral losses, shape (weightings * sizes,)."""
         trial = np.arange(len(self.costs_))
-        if len(trial) > _LARGEST_TRIAL:
-            trial = np.sort(np.random.default_rng(0).choice(trial, _LARGEST_TRIAL, replace=False))
+        if len(trial) > _MAX_TRIAL_ROWS:
+            trial = np.sort(np.random.default_rng(0).choice(trial, _MAX_TRIAL_ROWS, replace=False))
         paid = np.zeros((len(weightings), len(sizes)))
         rows, width = self._rows(), 3 * (self.costs_.shape[1] + 1)
         for block, near, squares in nearest_blocks(
@@ -141,7 +141,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
         rows.check_format(full_check=True)  # the indices may come from a file
         return rows
 
-    def _prepared(self, X: Any) -> Any:
+    def _prepare_rows(self, X: Any) -> Any:
         """Transform rows so that the squared Euclidean distance orders them as the metric does."""
         if sparse.issparse(X) and self.center_.any():
             X = X.toarray()

@@ -1,4 +1,4 @@
-"""Expect the costs of a new expert from those of the experts that were asked on every row."""
+"""Prediction of a new expert's costs from those of the experts that were called on every row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["KnownExperts"]
 _KNOWN_PENALTY = 30.0
 # Penalties of a new expert's regressions, in rows; ties go to the strongest.
 _PENALTIES = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-# Minimum number of scored queries for components of vectors to be used: with 100 scored queries on
-# the trio of MMLU, they lost 4% of the gain (seeds 0 to 4).
+# Minimum number of scored queries at which components of vectors are used: with 100 scored queries
+# on the trio of MMLU, they lost 4% of the gain (seeds 0 to 4).
 _COMPONENTS, _FEWEST_FOR_COMPONENTS = 32, 300
-# Size of the candidate pool for scoring.
+# Maximum number of candidate rows for scoring.
 _CANDIDATES = 4000
 # Standard errors by which a new expert's costs are raised after 100 scored queries; chosen on seeds
 # 0 to 4 of MMLU and RouterBench.
@@ -33,10 +33,10 @@ _CAUTION = 0.6
 
 @dataclass(frozen=True)
 class KnownExperts:
-    """The experts that were asked on all n rows of a table, as a reference for a new one.
+    """The experts that were called on all n rows of a table, as a reference for a new one.
 
-    Their expected costs say more about a new expert than a vector does, and their residuals on a
-    query help to predict the new expert's cost there.
+    Their expected costs predict a new expert's costs better than a vector does, and their residuals
+    on a query help to predict the new expert's cost there.
 
     Attributes:
         expected: Costs predicted by regressions on other rows, shape (n + f, q).
@@ -72,7 +72,8 @@ class KnownExperts:
         Args:
             X: Vectors, shape (n, d), dense or sparse.
             costs: Shape (n, q), lower is better.
-            further: Vectors of rows on which these experts were not asked, shape (f, d), or `None`.
+            further: Vectors of rows on which these experts were not called, shape (f, d), or
+                `None`.
             groups: Group of each of the n rows, or `None`; topics learn from them.
             random_state: Seed of clusters and folds.
         """
@@ -97,41 +98,43 @@ class KnownExperts:
     def costs_of_new(self, costs: Any, *, caution: float = _CAUTION) -> NDArray[np.float64]:
         """Return the expected costs of a new expert on all rows, shape (n + f,).
 
-        They are inflated by a multiple of their standard error, so that a little-known expert is
-        rarely chosen; the multiple falls with the number of scored queries.
+        They are raised by a multiple of their standard error, so that an expert with few scored
+        queries is rarely chosen; the multiple falls with the number of scored queries.
 
         Args:
-            costs: Observed costs, NaN where the expert was not asked, shape (n + f,).
+            costs: Observed costs, NaN where the expert was not called, shape (n + f,).
             caution: Standard errors after 100 scored queries; half as many after 400.
         """
-        seen = np.asarray(costs, dtype=np.float64)
-        asked = np.flatnonzero(~np.isnan(seen))
-        check_asked(~np.isnan(seen)[:, None])
+        observed = np.asarray(costs, dtype=np.float64)
+        asked = np.flatnonzero(~np.isnan(observed))
+        check_asked(~np.isnan(observed)[:, None])
         experts = self.expected.shape[1]
         features = np.hstack([_standardized(self.expected), _standardized(self.residuals)])
-        # At decision time no answers are known, so residuals are 0.
+        # There are no answers at decision time, so residuals are 0.
         features_at_decision = features.copy()
         features_at_decision[:, experts:] = 0.0
         estimate, variance, noise = _few_rows_ridge(
-            features, asked, seen[asked], features_at_decision
+            features, asked, observed[asked], features_at_decision
         )
         if len(asked) >= _FEWEST_FOR_COMPONENTS:
-            remainder = seen[asked] - estimate[asked]
-            rest, more, noise = _few_rows_ridge(self.components, asked, remainder, self.components)
-            estimate = estimate + rest
-            variance = variance + more - 1 / len(asked)
+            residuals = observed[asked] - estimate[asked]
+            correction, added_variance, noise = _few_rows_ridge(
+                self.components, asked, residuals, self.components
+            )
+            estimate = estimate + correction
+            variance = variance + added_variance - 1 / len(asked)
         errors = np.sqrt(noise * variance)
         return np.asarray(estimate + caution * np.sqrt(100 / len(asked)) * errors)
 
     def order_queries(self, count: int, random_state: int | None = None) -> NDArray[np.intp]:
         """Return the rows of the table on which to score a new expert, in order.
 
-        Each row is the one after which a regression on the expected costs of the other experts and
-        on components would know the new expert's costs best, averaged over all rows, given the rows
-        before it. In benchmarks/quality/new_expert.py, random rows did equally well.
+        Given the rows before it, each row minimizes the mean variance of a regression of the new
+        expert's costs on the expected costs of the other experts and on components. In
+        benchmarks/quality/new_expert.py, random rows did equally well.
 
         Args:
-            count: Number of rows, at most those of the table.
+            count: Number of rows, at most that of the table.
             random_state: Seed of the candidate rows, if there are many.
         """
         rows = len(self.expected)
@@ -148,7 +151,7 @@ class KnownExperts:
 
 
 def _scaled(view: Matrix, rows: int) -> Matrix:
-    """Center, and scale to a total mean square of 1, both measured on the first rows."""
+    """Center columns and scale them to a total mean square of 1, measured on the first rows."""
     centered = view - view[:rows].mean(axis=0)
     spread = np.sqrt((centered[:rows] ** 2).sum(axis=1).mean())
     return np.asarray(centered / spread) if spread > 0 else centered
@@ -168,10 +171,10 @@ def _cross_fitted(features: Matrix, costs: Matrix, fold: NDArray[np.intp]) -> Ma
     expected = np.empty((len(features), costs.shape[1]))
     expected[rows:] = features[rows:] @ np.linalg.solve(gram, moments)
     for current in range(fold.max() + 1):
-        at = np.flatnonzero(fold == current)
-        held = features[at]
-        weights = np.linalg.solve(gram - held.T @ held, moments - held.T @ costs[at])
-        expected[at] = held @ weights
+        held_out = np.flatnonzero(fold == current)
+        part = features[held_out]
+        weights = np.linalg.solve(gram - part.T @ part, moments - part.T @ costs[held_out])
+        expected[held_out] = part @ weights
     return expected
 
 
@@ -181,10 +184,11 @@ def _few_rows_ridge(
     targets: NDArray[np.float64],
     features_at_decision: Matrix,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return predicted targets of all rows, with a penalty chosen by leave-one-out error.
+    """Predict the targets of all rows, with a penalty chosen by leave-one-out error.
 
-    Also return the variance of predictions at ``features_at_decision``, in units of the noise, and
-    the noise.
+    Returns:
+        The predictions, their variance at ``features_at_decision`` in units of the noise, and the
+        noise.
     """
     center, level, rows = columns[asked].mean(axis=0), targets.mean(), len(asked)
     left_vectors, values, axes = np.linalg.svd(columns[asked] - center, full_matrices=False)
@@ -209,17 +213,17 @@ def _greedy(
 ) -> NDArray[np.intp]:
     """Choose rows one by one, each lowering the mean variance of a ridge regression the most.
 
-    ``root`` times its transpose is the second moment of the rows that the mean is taken over. All
+    ``root`` times its transpose is the second moment of the rows over which the mean is taken. All
     products are maintained by updates of rank one.
     """
-    taken = np.empty(count, dtype=np.intp)
+    chosen = np.empty(count, dtype=np.intp)
     covariance = features / penalty
     projected = covariance @ root
     leverage = (covariance * features).sum(axis=1)
     is_free = np.ones(len(features), dtype=bool)
     for step in range(count):
         gains = np.where(is_free, (projected**2).sum(axis=1) / (1 + leverage), -1.0)
-        row = taken[step] = int(gains.argmax())
+        row = chosen[step] = int(gains.argmax())
         is_free[row] = False
         direction = covariance[row].copy()
         change = features @ direction
@@ -227,4 +231,4 @@ def _greedy(
         leverage = leverage - change**2 / scale
         covariance -= np.outer(change / scale, direction)
         projected -= np.outer(change / scale, direction @ root)
-    return taken
+    return chosen

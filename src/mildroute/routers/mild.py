@@ -47,28 +47,28 @@ _CHOICES = {
 class MildRouter(RouterMixin, BaseEstimator):
     """A router by margin-based imbalanced learning to defer; its defaults need no tuning.
 
-    Solves the paper's regularized convex problem to optimality on raw vectors or topic features.
-    Every parameter set to ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss. The
-    best single expert, cost regression and TDEF are among the candidates, and a simpler candidate
-    within one standard error is preferred, so the router is no worse than either on held-out rows.
-    The same held-out rows calibrate the scores with one factor and one shift per expert, which
-    restores what the penalty takes from rare specialists.
+    The router solves the paper's regularized convex problem to optimality on raw vectors or topic
+    features. Every parameter set to ``"cv"`` is selected inside ``fit`` by cross-validated deferral
+    loss. The best single expert, cost regression and TDEF are among the candidates, and a simpler
+    candidate within one standard error is preferred, so the router is no worse than any of them on
+    held-out rows. The same held-out rows calibrate the scores with one factor and one shift per
+    expert, because the penalty shrinks the scores of rare specialists too much.
 
     Args:
         reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
-        margins: ``"uniform"``; ``"theory"``, the paper's, which sum to 1: cube roots of the summed
-            reward distribution, with equal feature norms X_k, as for linear scores;
-            ``"winner_counts"``, the same computed from how often each expert wins; an array of
-            shape (p,); or ``"cv"``, which tries equal margins and powers of the wins, with a mean
-            of 1.
+        margins: ``"uniform"``; ``"theory"``, the paper's, which are proportional to the cube roots
+            of the summed reward distribution and sum to 1, with equal feature norms X_k, as for
+            linear scores; ``"winner_counts"``, the same with the number of wins of each expert; an
+            array of shape (p,); or ``"cv"``, which tries equal margins and powers of the wins, with
+            a mean of 1.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
         alpha: Weight of the squared norm, in units of the features' variance and of the mean of
             margins selected by name, or ``"cv"``.
-        features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups
-            alone), ``"both"``, or ``"cv"``.
-        topics: The transformer to topic features. Defaults to clusters of 10, 20, 40 and 80, and
-            the groups passed to ``fit``.
+        features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (only the topics of the training
+            groups), ``"both"``, or ``"cv"``.
+        topics: The transformer that computes topic features. Defaults to clusterings of sizes 10,
+            20, 40 and 80, and the groups passed to ``fit``.
         hidden_layer_sizes: Units of each hidden layer of a network on the raw vector, or `None` for
             a linear router. A network is stopped early by held-out deferral loss. It uses no
             penalty, and the gap reward and equal margins if those are ``"cv"``.
@@ -83,15 +83,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         intercept_: Shape (p,).
         layers_: Weights and biases of the network in alternation, or `None`.
         margins_: Shape (p,).
-        alpha_: The penalty used; infinite for the best single expert, 0 for cost regression, which
-            has one per contrast.
+        alpha_: The penalty used; infinite for the best single expert, and 0 for cost regression,
+            which has one penalty per contrast.
         features_: The features used; ``"none"`` for the best single expert, ``"average"`` for the
             mean of raw vectors and topics.
         reward_: The reward used, or ``"regression"``.
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: The candidates tried, as columns.
-        selection_: The reason for the selection, in words.
-        validation_: Cost on held-out rows with 95% intervals, alongside those of the best single
+        selection_: Description of the selected candidate and the reason.
+        validation_: Cost on held-out rows with 95% intervals, along with those of the best single
             expert and the oracle, or `None`.
 
     Example:
@@ -175,7 +175,8 @@ class MildRouter(RouterMixin, BaseEstimator):
             selection: Description of the training.
             weights: Weights of a linear router, shape (d, p).
             intercept: Intercept of a linear router, shape (p,).
-            layers: For a network instead: weights and biases in alternation.
+            layers: Weights and biases of a network in alternation, instead of those of a linear
+                router.
             gradient_norm: Gradient norm at the end of the optimization.
             **parameters: Constructor parameters; ``reward`` and ``alpha`` are required.
         """
@@ -231,8 +232,8 @@ class MildRouter(RouterMixin, BaseEstimator):
         """
         if self._held_out is None:
             raise ArgumentError(
-                "held-out posteriors are known only to a linear router that was fitted in this"
-                " process; fit it again."
+                "held-out posteriors are available only from a linear router that was fitted in"
+                " this process; fit it again."
             )
         problem, taken = self._held_out
         if np.isnan(taken.paid).any():
@@ -277,7 +278,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     def with_selected_parameters(self) -> Self:
         """Return an unfitted copy with the settings that the search selected.
 
-        If the search did not select a surrogate loss, a plain one stands in.
+        If the search did not select a surrogate loss, the copy uses a default one.
         """
         copy: Self = clone(self)
         if self.reward_ == REGRESSION or self.features_ == "none":
@@ -297,7 +298,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         if self.hidden_layer_sizes is not None:
             raise ArgumentError(
                 "a frontier is fitted many times, which"
-                f" hidden_layer_sizes={self.hidden_layer_sizes!r} makes too slow; take"
+                f" hidden_layer_sizes={self.hidden_layer_sizes!r} makes too slow; use"
                 " hidden_layer_sizes=None."
             )
 
@@ -306,12 +307,12 @@ class MildRouter(RouterMixin, BaseEstimator):
         views: dict[FeatureSet, Any],
         costs: Matrix,
         weights: NDArray[np.float64] | None,
-        kept: NDArray[np.bool_] | None = None,
+        has_weight: NDArray[np.bool_] | None = None,
         clusters: NDArray[np.intp] | None = None,
     ) -> SearchSpace:
-        fixed = None if isinstance(self.margins, str) else self._given_margins(costs.shape[1])
+        fixed = None if isinstance(self.margins, str) else self._custom_margins(costs.shape[1])
         fold = (
-            assign_folds(len(costs), self.cv, self.random_state, kept, clusters)
+            assign_folds(len(costs), self.cv, self.random_state, has_weight, clusters)
             if views
             else np.zeros(len(costs), dtype=np.intp)
         )
@@ -332,7 +333,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             clusters=clusters,
         )
 
-    def _given_margins(self, experts: int) -> NDArray[np.float64]:
+    def _custom_margins(self, experts: int) -> NDArray[np.float64]:
         margins = np.asarray(self.margins, dtype=np.float64)
         if margins.shape != (experts,):
             raise ShapeError(
@@ -402,13 +403,13 @@ class MildRouter(RouterMixin, BaseEstimator):
         )
         self.selection_ = (
             f"a network with hidden layers {tuple(self.hidden_layer_sizes or ())},"
-            f" {self.reward_} reward, {margins} margins: as asked"
+            f" {self.reward_} reward, {margins} margins: as configured"
         )
 
     def _finish(
         self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int
     ) -> None:
-        """Solve the chosen problem on all rows and keep what prediction needs."""
+        """Solve the selected problem on all rows and store the coefficients for prediction."""
         self.features_, self.reward_, self.alpha_ = taken.view, taken.reward, float(taken.alpha)
         self.margins_, self.topics_, self.topic_weights_, self.weights_, self.layers_ = (
             taken.rho,
@@ -451,7 +452,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             self.topic_weights_ = scale * fit.weights[raw:]
 
     def _scale_scores(self, unit: float) -> None:
-        """Multiply scores and margins by a unit, which changes no decision and no posterior.
+        """Multiply scores and margins by a unit, which changes neither decisions nor posteriors.
 
         The search works in units of the mean margin; the paper's margins sum to 1.
         """

@@ -26,12 +26,13 @@ __all__ = ["OnlineRouter"]
 class OnlineRouter(RouterMixin, BaseEstimator):
     """An online router; each row may have the costs of one, some or all experts.
 
-    Costs are NaN where an expert was not asked.
+    Costs are NaN for experts that were not called.
 
-    Bayesian ridge regression of costs on principal components and topics of the vectors, with one
-    part common to all experts and one part for each. ``predict`` takes the expert with the lowest
-    expected cost. ``explore`` takes the one with the lowest optimistic cost, which is ``optimism``
-    standard errors below its expectation, so that it tries experts about which little is known.
+    The router is a Bayesian ridge regression of costs on principal components and topics of the
+    vectors, with one part common to all experts and one part for each. ``predict`` takes the expert
+    with the lowest expected cost. ``explore`` takes the one with the lowest optimistic cost, which
+    is ``optimism`` standard errors below its expectation, so that it tries experts with few
+    observed costs.
 
     Args:
         components: Principal components of the vectors.
@@ -50,7 +51,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         topic_scale_: Factor of the memberships.
         weights_: Coefficients, shape (p, c + K + 1).
         factors_: Factors of the covariance of coefficients, shape (p, c + K + 1, c + K + 1).
-        inverses_: Inverses in the same covariance, same shape.
+        inverses_: Inverses in the same covariance, with the same shape.
         noise_: Variance of a cost around its expectation.
         gram_: Sums of products of features over the rows of each expert.
         moments_: Sums of products of features and costs, shape (p, c + K + 1).
@@ -93,7 +94,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self._add(X, costs, SharedRidge(self._width(), costs.shape[1]))
 
     def partial_fit(self, X: Any, y: Any) -> OnlineRouter:
-        """Update on more rows; the feature map stays as fitted on the first ones."""
+        """Update on more rows; the feature map remains the one fitted on the first rows."""
         if not hasattr(self, "weights_"):
             return self.fit(X, y)
         costs = check_costs(y, partial=True)
@@ -143,8 +144,8 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.components_ = axes / (np.sqrt(total) if total > 0 else 1.0)
         self.topics_ = None
         self.topic_center_, self.topic_scale_ = np.zeros(0), 1.0
-        # Small clusters carry little information: with 3 rows each, a stream of seven experts cost
-        # 0.003 more.
+        # Small clusters carry little information: with 3 rows per cluster, a stream of seven
+        # experts cost 0.003 more.
         clusters = min(self.topics, X.shape[0] // 20)
         if clusters > 1:
             self.topics_ = TopicFeatures(clusters=(clusters,), random_state=seed)

@@ -16,17 +16,17 @@ __all__ = ["OracleRouter"]
 
 
 class OracleRouter(RouterMixin, BaseEstimator):
-    """A router that knows the costs of each row it was fitted on and takes the cheapest expert.
+    """A router that looks up the costs of its training rows and takes the cheapest expert.
 
-    Not a real router: fit it on the very rows of the report.
+    This is not a real router: fit it on the rows that are reported.
 
-    Costs are looked up by the content of the row. Rows of equal content share the mean of their
+    Costs are looked up by the content of the row. Rows with equal content share the mean of their
     costs, since no router could tell them apart. A row that was not in the training data goes to
     the best single expert.
 
     Attributes:
         hashes_: Hash of each distinct row, ascending, shape (m,).
-        costs_: Mean cost of each expert on each of them, shape (m, p).
+        costs_: Mean cost of each expert on each distinct row, shape (m, p).
         mean_costs_: Mean cost of each expert on all rows, shape (p,).
         experts_: Names of the experts, shape (p,).
 

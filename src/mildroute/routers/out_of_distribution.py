@@ -28,11 +28,11 @@ _BINS = 20
 class OutcomeModel(BaseEstimator):
     """A model of the expected score and dollars of each expert, with a bound on usual inputs.
 
-    A router decides which expert should answer; this model predicts by ridge regression what each
-    expert would deliver. Beyond the bound, an input is unlike the training data. Some training rows
-    serve as landmarks. The distance of the other training rows to their nearest landmark bounds
-    what is usual: of further inputs of the same kind, at most a share ``ood_rate`` lies beyond (a
-    conformal bound, valid for any distribution).
+    A router decides which expert should answer; this model predicts the score and dollars of each
+    expert by ridge regression. Some training rows serve as landmarks. The distances of the other
+    training rows to their nearest landmark determine a bound: at most a share ``ood_rate`` of
+    further inputs of the same kind lies beyond it (a conformal bound, valid for any distribution).
+    An input beyond the bound is unlike the training data.
 
     Args:
         ood_rate: Share of usual inputs that may be flagged as unusual; with few rows it is one over
@@ -69,7 +69,7 @@ class OutcomeModel(BaseEstimator):
         """
         if not 0 < self.ood_rate < 1:
             raise ArgumentError(
-                f"ood_rate must lie between 0 and 1, got {self.ood_rate}; 0.001 is a usual value."
+                f"ood_rate must be between 0 and 1, got {self.ood_rate}; 0.001 is a usual value."
             )
         X, errors = check_array(X, dtype=[np.float32, np.float64]), check_array(y, dtype=np.float64)
         dollars = (
@@ -100,7 +100,7 @@ class OutcomeModel(BaseEstimator):
         )
 
     def is_out_of_distribution(self, X: Any) -> NDArray[np.bool_]:
-        """Return whether each row is farther from all landmarks than usual rows are, shape (n,)."""
+        """Return whether each row is beyond the bound of all landmarks, shape (n,)."""
         check_is_fitted(self)
         rows = np.asarray(X, dtype=np.float32)
         nearest = (self._landmark_squares() - 2 * (rows @ self.landmarks_.T)).min(axis=1)
@@ -110,9 +110,11 @@ class OutcomeModel(BaseEstimator):
     def set_drift_reference(
         self, posterior: NDArray[np.float64], shares: Sequence[float] | None = None
     ) -> None:
-        """Keep the distribution of held-out decisions.
+        """Store the distribution of held-out decisions.
 
-        Pass their posteriors, shape (n, p), and shares, shape (p,), if decisions are partly random.
+        Args:
+            posterior: Their posteriors, shape (n, p).
+            shares: Share of each expert, shape (p,); required if decisions are partly random.
         """
         self.confidence_counts_ = np.histogram(posterior.max(axis=1), bins=_BINS, range=(0.0, 1.0))[
             0
@@ -121,7 +123,7 @@ class OutcomeModel(BaseEstimator):
         self.shares_ = chosen if shares is None else np.asarray(shares, dtype=np.float64)
 
     def best_single(self, price_weight: float = 0.0, experts: int | None = None) -> int:
-        """Return the expert of lowest mean cost, among all or the first ``experts``."""
+        """Return the expert with the lowest mean cost, among all or the first ``experts``."""
         check_is_fitted(self)
         dollars = 0.0 if self.mean_dollars_ is None else self.mean_dollars_
         return int(np.argmin((self.mean_errors_ + price_weight * dollars)[:experts]))
@@ -138,7 +140,8 @@ class OutcomeModel(BaseEstimator):
             return
         _, distances = pairwise_distances_argmin_min(others.astype(np.float32), self.landmarks_)
         position = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.ood_rate)))
-        # Slightly wider: the same row computed in another batch differs in its last digits.
+        # The bound is slightly wider, because a row encoded in another batch differs in its last
+        # digits.
         self.bound_ = float(np.sort(distances)[position - 1] * (1 + 1e-4) + 1e-6)
 
     def _landmark_squares(self) -> NDArray[np.float32]:
@@ -147,7 +150,7 @@ class OutcomeModel(BaseEstimator):
         return self._squares
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop what can be computed again."""
+        """Drop attributes that can be computed again."""
         return {
             name: value
             for name, value in super().__getstate__().items()

@@ -1,6 +1,6 @@
 """Plug-in routing: predict each expert's cost by ridge regression and take the lowest.
 
-With separate prices, their weight can change at any time.
+If prices are separate from errors, their weight can change at any time.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _FEATURES: dict[str, tuple[FeatureSet, ...]] = {
 class RegressionRouter(RouterMixin, BaseEstimator):
     """A ridge regression of every expert's cost, with penalties chosen by leave-one-out error.
 
-    If ``fit`` receives prices, ``y`` holds errors alone. Both are regressed, and the cost of an
+    If ``fit`` receives prices, ``y`` contains only errors. Both are regressed, and the cost of an
     expert is its expected error plus ``price_weight`` times its expected price. One fitted router
     thus serves every trade-off, as CARROT does (Somerstep et al., 2025).
 
     Args:
-        price_weight: Weight of the prices, not negative; `None` means 1. Read at prediction, so it
-            may be set after ``fit``.
+        price_weight: Weight of the prices, not negative; `None` means 1. It is read at prediction,
+            so it can be changed after ``fit``.
         features: ``"raw"`` vectors, ``"topics"``, or ``"average"``, the mean of two regressions,
             one on each.
-        contrasts: Choose separate penalties for what experts have in common and for their
+        contrasts: Choose separate penalties for the common part of the experts' costs and for their
             differences; see :func:`~mildroute.routers._ridge.ridge`.
         random_state: Seed of the clusterings behind the topics.
 
@@ -120,7 +120,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         return argmax_last(self.decision_function(X, price_weight))
 
     def decision_function(self, X: Any, price_weight: float | None = None) -> Matrix:
-        """Return minus the expected costs, shape (n, p), at this weight of the prices."""
+        """Return minus the expected costs, shape (n, p), at a weight of the prices."""
         return self._scores(self._check_predict(X), price_weight)
 
     def expected(self, X: Any) -> tuple[Matrix, Matrix | None]:
@@ -145,7 +145,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     ) -> Iterator[Matrix]:
         """Yield the posterior at each of several price weights, without checking the vectors.
 
-        Expected values are computed once; on one row they take most of the time.
+        Expected values are computed only once, because on one row they take most of the time.
         """
         errors, prices = self.expected(X)
         return (
@@ -157,12 +157,11 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         weight = self.price_weight if price_weight is None else price_weight
         if weight is not None and not (weight >= 0 and np.isfinite(weight)):
             raise ArgumentError(
-                f"price_weight must be a number of at least 0, got {weight!r}; 0 leaves prices"
-                " aside."
+                f"price_weight must be a number of at least 0, got {weight!r}; 0 ignores prices."
             )
         if self.price_weights_ is None and price_weight is not None:
             raise ArgumentError(
-                f"price_weight is {price_weight!r}, but this router knows no prices; pass"
+                f"price_weight is {price_weight!r}, but this router was fitted without prices; pass"
                 " prices=... to fit."
             )
         errors, prices = self.expected(X)
@@ -195,7 +194,7 @@ def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matr
 
 
 def _regression(X: Any, targets: Matrix, rows: TrainingRows, contrasts: bool) -> RidgeFit:
-    """Fit ridge, or use the means alone if there is only one expert."""
+    """Fit ridge regression, or return the means if there is only one expert."""
     if targets.shape[1] > 1:
         return ridge(X, targets, rows.sample_weight, contrasts=contrasts, clusters=rows.clusters)
     mean = np.average(targets, axis=0, weights=rows.sample_weight)

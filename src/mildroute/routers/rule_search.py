@@ -16,10 +16,10 @@ from mildroute.routers.simple_rule import Feature, SimpleRule
 
 __all__ = ["MeasuredRule", "best_rule"]
 
-# Only the most frequent groups are tried.
-_MOST_GROUPS = 50
+# Number of groups that are tried, the most frequent ones.
+_MAX_GROUPS = 50
 # Lengths and scripts that separate less than this share of the rows from the others are not tried.
-_SMALLEST_SHARE = 0.02
+_MIN_SHARE = 0.02
 # The lengths tried are round numbers, so that a rule is easy to state and does not change with
 # every new row.
 _LENGTHS = np.unique(
@@ -37,15 +37,15 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class MeasuredRule:
-    """A rule, and the choices of rules found by the same search without the rows they answer.
+    """A rule, with out-of-fold choices of rules from the same search.
 
-    The score and bill of ``choices`` estimate what the search delivers on new prompts. Do not
-    measure ``rule`` on the rows it was found on: it was chosen because it looks good there.
+    The score and bill of ``choices`` estimate those of the search on new prompts. Do not measure
+    ``rule`` on the rows on which it was selected, because it looks too good there.
 
     Attributes:
-        rule: The rule found on all rows.
-        choices: Index of the expert that each row gets from the rule found without the fold of its
-            cluster, shape (n,).
+        rule: The rule selected on all rows.
+        choices: Index of the expert that each row gets from the rule selected without the fold of
+            its cluster, shape (n,).
     """
 
     rule: SimpleRule
@@ -65,10 +65,10 @@ def best_rule(
 ) -> MeasuredRule | None:
     """Return the cheapest rule that keeps a share of the best single expert's score.
 
-    A rule qualifies if its mean score lies above that share of the best expert's by at least
-    one standard error of the difference on the same rows, so that luck does not choose. The best
-    expert is that of the highest mean score, the cheapest of equals. Rules at the same price are
-    ordered by score.
+    A rule qualifies if its mean score exceeds that share of the best expert's by at least one
+    standard error of the difference on the same rows, so that it is not selected by luck. The best
+    expert is the one with the highest mean score, the cheapest of equals. Rules with the same price
+    are ordered by score.
 
     Args:
         texts: The prompts, length n.
@@ -76,26 +76,26 @@ def best_rule(
         scores: Score of each expert on each prompt, shape (n, p), finite.
         dollars: Price of each expert's answer to each prompt, shape (n, p), finite.
         quality: Share of the best single expert's mean score to keep, above 0.
-        clusters: Number of each row's cluster, shape (n,); copies of a prompt share one. Clusters
+        clusters: Index of each row's cluster, shape (n,); copies of a prompt share one. Clusters
             are never divided between folds, and standard errors treat each as one observation. By
-            default each row is its own cluster.
+            default, each row is its own cluster.
         folds: Number of folds, at least 2.
         seed: Seed of the folds.
 
     Returns:
         The rule with its out-of-fold choices. ``None`` if no rule qualifies, or if a single expert
-        that qualifies costs no more than the cheapest such rule. A fold whose other rows yield no
-        rule is answered by the cheapest single expert that qualifies on them, or by the best one if
-        none does.
+        that qualifies costs no more than the cheapest such rule. If the rows outside a fold yield
+        no rule, the choice for the fold is the cheapest single expert that qualifies on them, or
+        the best one if none does.
 
     Example:
         >>> groups = ["math", "chat"] * 50
         >>> scores = np.array([[0.0, 1.0], [1.0, 1.0]] * 50)
         >>> dollars = np.tile([0.001, 0.01], (100, 1))
-        >>> found = best_rule(["?"] * 100, groups, scores, dollars, quality=0.95)
-        >>> found.rule.words(["small", "large"])
+        >>> measured = best_rule(["?"] * 100, groups, scores, dollars, quality=0.95)
+        >>> measured.rule.words(["small", "large"])
         "group 'math' goes to large, everything else to small"
-        >>> found.choices[:4].tolist()
+        >>> measured.choices[:4].tolist()
         [1, 0, 1, 0]
     """
     rows = _rule_rows(texts, groups, scores, dollars, clusters)
@@ -112,11 +112,11 @@ def best_rule(
     choices = np.empty(len(fold), dtype=np.intp)
     for current in np.unique(fold):
         seen, held_out = rows.take(fold != current), np.flatnonzero(fold == current).tolist()
-        found, single = _find_rule(seen, quality)
-        if found is None:
+        fold_rule, single = _find_rule(seen, quality)
+        if fold_rule is None:
             choices[held_out] = single
         else:
-            choices[held_out] = found.apply(
+            choices[held_out] = fold_rule.apply(
                 [texts[row] for row in held_out],
                 None if groups is None else [groups[row] for row in held_out],
             )
@@ -125,7 +125,7 @@ def best_rule(
 
 @dataclass(frozen=True)
 class _RuleRows:
-    """The prompts reduced to what a rule can see, with each expert's score and price.
+    """The prompts, reduced to the properties that rules test, with each expert's score and price.
 
     Attributes:
         names: Name of each group.
@@ -134,7 +134,7 @@ class _RuleRows:
         scripts: Index of each text's script, shape (n,).
         scores: Shape (n, p).
         dollars: Shape (n, p).
-        clusters: Number of each row's cluster, shape (n,).
+        clusters: Index of each row's cluster, shape (n,).
     """
 
     names: tuple[str, ...]
@@ -145,16 +145,16 @@ class _RuleRows:
     dollars: NDArray[np.float64]
     clusters: NDArray[np.intp]
 
-    def take(self, kept: NDArray[Any]) -> _RuleRows:
+    def take(self, rows: NDArray[Any]) -> _RuleRows:
         """Return some of the rows, by mask or index."""
         return _RuleRows(
             self.names,
-            self.groups[kept],
-            self.characters[kept],
-            self.scripts[kept],
-            self.scores[kept],
-            self.dollars[kept],
-            self.clusters[kept],
+            self.groups[rows],
+            self.characters[rows],
+            self.scripts[rows],
+            self.scores[rows],
+            self.dollars[rows],
+            self.clusters[rows],
         )
 
 
@@ -177,25 +177,25 @@ class _Clusters:
         return cls(starts, sizes)
 
     def sums(
-        self, kept: NDArray[np.bool_], mask: NDArray[np.bool_], values: NDArray[np.float64]
+        self, selected: NDArray[np.bool_], mask: NDArray[np.bool_], values: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the sums of the rows that match and of the others in some of the clusters.
+        """Return the sums over matching rows and over the others, for some of the clusters.
 
         Args:
-            kept: Clusters to sum over; at least one.
+            selected: Clusters to sum over; at least one.
             mask: Rows that match, shape (n,).
             values: Shape (n, p).
 
         Returns:
-            Two arrays of shape (kept clusters, p).
+            Two arrays of shape (selected clusters, p).
         """
-        rows = np.repeat(kept, self.sizes)
-        sizes = self.sizes[kept]
+        rows = np.repeat(selected, self.sizes)
+        sizes = self.sizes[selected]
         starts = np.cumsum(sizes) - sizes
-        matches, kept_values = mask[rows, None], values[rows]
+        matches, row_values = mask[rows, None], values[rows]
         return (
-            np.add.reduceat(np.where(matches, kept_values, 0.0), starts, axis=0),
-            np.add.reduceat(np.where(matches, 0.0, kept_values), starts, axis=0),
+            np.add.reduceat(np.where(matches, row_values, 0.0), starts, axis=0),
+            np.add.reduceat(np.where(matches, 0.0, row_values), starts, axis=0),
         )
 
 
@@ -218,7 +218,7 @@ def _rule_rows(
     if not np.isfinite(scores).all() or not np.isfinite(dollars).all() or (dollars < 0).any():
         raise ArgumentError(
             "scores and dollars must be finite, and dollars not negative; got a value that is not."
-            " Leave out rows that some expert did not answer."
+            " Omit rows that some expert did not answer."
         )
     for name, values in (("groups", groups), ("clusters", clusters)):
         if values is not None and len(values) != count:
@@ -252,13 +252,13 @@ def _find_rule(rows: _RuleRows, quality: float) -> tuple[SimpleRule | None, int]
     splits = [*_group_splits(rows), *_length_splits(rows), *_script_splits(rows)]
     if len(clusters.sizes) < 2 or not splits:
         return None, best
-    # Each expert's score above the required share of the best one's: rules qualify by its mean.
+    # Each expert's score above the required share of the best one's; rules qualify by its mean.
     surplus = rows.scores - quality * rows.scores[:, [best]]
     rounding = _ROUNDING * (float(np.abs(rows.scores).max()) or 1.0)
     everywhere = np.ones((1, len(surplus)), dtype=bool)
     single_errors = np.diag(_standard_errors(everywhere, surplus, clusters)[0])
     qualified = surplus.mean(axis=0) >= single_errors - rounding
-    # The best expert keeps all of its own score, even if few rows tell how high that is.
+    # The best expert keeps all of its own score, even if few rows measure that score.
     qualified[best] |= quality <= 1
     bills = rows.dollars.mean(axis=0)
     single = int(np.argmin(np.where(qualified, bills, np.inf))) if qualified.any() else best
@@ -274,7 +274,7 @@ def _find_rule(rows: _RuleRows, quality: float) -> tuple[SimpleRule | None, int]
     possible[tried] &= surpluses[tried] >= errors - rounding
     if not possible.any():
         return None, single
-    # Rounded, because the same sum in another order differs in its last digits.
+    # Round, because the same sum in another order differs in its last digits.
     by_price = np.round(dollars[possible] / (_ROUNDING * (bills.max() or 1.0)))
     by_score = -np.round(surpluses[possible] / rounding)
     first = np.lexsort((by_score, by_price))[0]
@@ -284,7 +284,7 @@ def _find_rule(rows: _RuleRows, quality: float) -> tuple[SimpleRule | None, int]
 
 
 def _best_single(rows: _RuleRows) -> int:
-    """Return the index of the expert of the highest mean score, the cheapest of equals."""
+    """Return the index of the expert with the highest mean score, the cheapest of equals."""
     scores, dollars = rows.scores.mean(axis=0), rows.dollars.mean(axis=0)
     equal = scores >= scores.max() - _ROUNDING * np.abs(scores).max()
     return int(np.argmin(np.where(equal, dollars, np.inf)))
@@ -296,7 +296,7 @@ _Split: TypeAlias = tuple[Feature, str | int, NDArray[np.bool_]]
 def _group_splits(rows: _RuleRows) -> list[_Split]:
     """Separate each frequent group from the others, the most frequent first."""
     counts = np.bincount(rows.groups[rows.groups >= 0], minlength=len(rows.names))
-    frequent = np.argsort(-counts, kind="stable")[:_MOST_GROUPS]
+    frequent = np.argsort(-counts, kind="stable")[:_MAX_GROUPS]
     return [
         ("group", rows.names[group], rows.groups == group)
         for group in frequent
@@ -305,13 +305,13 @@ def _group_splits(rows: _RuleRows) -> list[_Split]:
 
 
 def _length_splits(rows: _RuleRows) -> list[_Split]:
-    """Separate long texts from short ones at each length that leaves enough of both.
+    """Separate long texts from short ones at each length with enough texts on both sides.
 
-    Of lengths that separate the same rows, the middle one stands for all.
+    If several lengths separate the same rows, only the middle one is used.
     """
     below = np.searchsorted(np.sort(rows.characters), _LENGTHS, side="right")
     shares = below / len(rows.characters)
-    enough = np.minimum(shares, 1 - shares) >= _SMALLEST_SHARE
+    enough = np.minimum(shares, 1 - shares) >= _MIN_SHARE
     thresholds = []
     for count in np.unique(below[enough]):
         equal = _LENGTHS[below == count]
@@ -320,12 +320,12 @@ def _length_splits(rows: _RuleRows) -> list[_Split]:
 
 
 def _script_splits(rows: _RuleRows) -> list[_Split]:
-    """Separate each script that enough of the rows have, if enough have another one."""
+    """Separate each script that enough rows have, if enough rows have another one."""
     shares = np.bincount(rows.scripts, minlength=len(SCRIPTS)) / max(1, len(rows.scripts))
     return [
-        ("script", script, rows.scripts == number)
-        for number, script in enumerate(SCRIPTS)
-        if min(shares[number], 1 - shares[number]) >= _SMALLEST_SHARE
+        ("script", script, rows.scripts == index)
+        for index, script in enumerate(SCRIPTS)
+        if min(shares[index], 1 - shares[index]) >= _MIN_SHARE
     ]
 
 
@@ -354,7 +354,7 @@ def _standard_errors(
     Args:
         masks: Rows that match, for each split, shape (splits, n).
         values: Value of each expert on each row, shape (n, p), sorted by cluster.
-        clusters: At least two.
+        clusters: At least two clusters.
     """
     totals = np.add.reduceat(values, clusters.starts, axis=0)
     shares = clusters.sizes / len(values)

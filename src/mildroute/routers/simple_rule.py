@@ -27,7 +27,7 @@ class SimpleRule:
     """A one-line rule that sends each prompt to one of two experts.
 
     Attributes:
-        feature: The property of a prompt that decides.
+        feature: The property of a prompt that the rule tests.
         value: The group, the length above which a prompt matches, or the script.
         inside: Index of the expert for the prompts that match.
         outside: Index of the expert for all others.
@@ -46,7 +46,7 @@ class SimpleRule:
     outside: int
 
     def words(self, experts: Sequence[str]) -> str:
-        """Return the rule as half a sentence.
+        """Return the rule as a clause, without a capital letter or a period.
 
         Args:
             experts: Name of each expert.
@@ -75,7 +75,7 @@ class SimpleRule:
             matches = [script_of(text) == self.value for text in texts]
         elif groups is None:
             raise ArgumentError(
-                f"the rule asks whether the group is {self.value!r}, got no groups; pass groups,"
+                f"the rule tests whether the group is {self.value!r}, got no groups; pass groups,"
                 " one per prompt."
             )
         elif len(groups) != len(texts):

@@ -1,4 +1,4 @@
-"""Routers with one surrogate loss: TDEF, cross-entropy, LDAM, the paper's MILD, or your own."""
+"""Routers with one surrogate loss: TDEF, cross-entropy, LDAM, the paper's MILD, or a custom one."""
 
 from __future__ import annotations
 
@@ -53,15 +53,22 @@ __all__ = [
 ]
 
 
-# A loss written in torch, differentiated for the solver.
-
-
 # Maps scores of shape (n, p) to the loss of each row, shape (n,).
 TorchLoss: TypeAlias = "Callable[[Tensor], Tensor]"
+# Maps costs (n, p) and weights (n,) of training rows to a loss of their scores.
+LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
+# Maps scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape
+# (n,); written in torch.
+LossOfCosts: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+# Entry-point group under which other distributions register losses.
+GROUP = "mildroute.losses"
+# Maximum number of rounds over all experts in the search for one offset per expert.
+_MAX_ROUNDS = 10
 
 
 def with_autograd(loss: TorchLoss) -> RowLoss:
-    """Return the loss with its gradient, by automatic differentiation.
+    """Return a torch loss with its gradient, computed by automatic differentiation.
 
     Args:
         loss: Maps scores of shape (n, p), a tensor, to the loss of each row.
@@ -69,20 +76,13 @@ def with_autograd(loss: TorchLoss) -> RowLoss:
     torch = load_torch()
 
     def value_and_gradient(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        unknown = torch.from_numpy(np.ascontiguousarray(scores)).requires_grad_()
-        losses = loss(unknown)
-        (gradient,) = torch.autograd.grad(losses.sum(), unknown)
-        # the gradient of a plain sum is one number viewed n times, which must not be written to
+        variable = torch.from_numpy(np.ascontiguousarray(scores)).requires_grad_()
+        losses = loss(variable)
+        (gradient,) = torch.autograd.grad(losses.sum(), variable)
+        # The gradient of a plain sum is one number broadcast to n rows, which is not writable.
         return losses.detach().numpy(), gradient.contiguous().numpy()
 
     return value_and_gradient
-
-
-# The base of the surrogate baselines: a linear router that minimizes one surrogate loss.
-
-
-# Maps costs (n, p) and weights (n,) of training rows to a loss of their scores.
-LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
 
 
 class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
@@ -94,8 +94,8 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
     written in torch and differentiated automatically.
 
     Args:
-        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``:
-            whichever of seven values has the lowest held-out deferral loss.
+        alpha: Weight of the squared norm, in units of the features' variance. ``"cv"`` selects the
+            one of seven values with the lowest held-out deferral loss.
         cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds.
 
@@ -143,8 +143,8 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
             self.alpha_ = np.inf if self.alpha == "cv" else float(self.alpha)
             self._settle(costs, weights)
             return
-        chosen, self.alpha_ = self._tuned(X, costs, weights, has_weight)
-        loss = _loss_of(chosen, costs, weights)(np.arange(len(costs)))
+        row_loss, self.alpha_ = self._select(X, costs, weights, has_weight)
+        loss = _loss_of(row_loss, costs, weights)(np.arange(len(costs)))
         fit = minimize_linear(
             whiten(X, weights), loss, costs.shape[1], alpha=self.alpha_, sample_weight=weights
         )
@@ -161,12 +161,12 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
     def _posterior(self, X: Any) -> Matrix:
         return np.asarray(softmax(self._scores(X), axis=1))
 
-    def _tuned(
+    def _select(
         self,
         X: Any,
         costs: Matrix,
         weights: NDArray[np.float64],
-        kept: NDArray[np.bool_] | None,
+        has_weight: NDArray[np.bool_] | None,
     ) -> tuple[LossOfRows, float]:
         """Return the loss, and the penalty with the lowest held-out deferral loss.
 
@@ -175,7 +175,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
         alphas = self._alphas()
         if len(alphas) == 1 or len(costs) == 1:
             return self._row_loss, alphas[0]
-        risk = self._held_out_risk(X, costs, weights, kept)
+        risk = self._held_out_risk(X, costs, weights, has_weight)
         return self._row_loss, risk.lowest(self._row_loss, alphas)[1]
 
     def _alphas(self) -> Sequence[float]:
@@ -186,9 +186,9 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
         X: Any,
         costs: Matrix,
         weights: NDArray[np.float64],
-        kept: NDArray[np.bool_] | None,
+        has_weight: NDArray[np.bool_] | None,
     ) -> _HeldOutRisk:
-        fold = assign_folds(len(costs), self.cv, self.random_state, kept)
+        fold = assign_folds(len(costs), self.cv, self.random_state, has_weight)
         return _HeldOutRisk(X, costs, weights, fold, prepare_folds(X, fold, weights))
 
     def _check_parameters(self) -> None:
@@ -240,17 +240,6 @@ def _paid_by(
     return mean, float(np.sqrt(share**2 @ (paid - mean) ** 2))
 
 
-# Losses by name: some of ours, and those that other distributions register.
-
-
-# Entry-point group under which other distributions register losses.
-GROUP = "mildroute.losses"
-
-# Maps scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape
-# (n,); written in torch.
-LossOfCosts: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-
-
 def loss_names() -> list[str]:
     """Return all names that :func:`get_loss` accepts."""
     return sorted({*_BUILT_IN, *plugin_names(GROUP)})
@@ -262,12 +251,12 @@ def get_loss(name: str) -> LossOfCosts:
     Args:
         name: One of :func:`loss_names`; built-in names take precedence.
     """
-    return _BUILT_IN[name] if name in _BUILT_IN else _of_plug_in(name)
+    return _BUILT_IN[name] if name in _BUILT_IN else _load_plugin_loss(name)
 
 
-# Called in each fold; scanning all installed distributions takes longer than a small fit.
+# Cached because each fold calls it, and scanning all distributions takes longer than a small fit.
 @functools.cache
-def _of_plug_in(name: str) -> LossOfCosts:
+def _load_plugin_loss(name: str) -> LossOfCosts:
     loss: LossOfCosts = load_plugin(GROUP, name, thing="loss", known=_BUILT_IN)
     if not callable(loss):
         raise ArgumentError(
@@ -302,21 +291,18 @@ def _tdef(scores: Tensor, costs: Tensor) -> Tensor:
 _BUILT_IN: dict[str, LossOfCosts] = {"cross-entropy": _cross_entropy, "gap": _gap, "tdef": _tdef}
 
 
-# A linear router for a custom loss: a function of scores and costs, passed by name or directly.
-
-
 class CustomLossRouter(SurrogateRouter):
     """A linear router that minimizes any loss of scores and costs; the largest score is chosen.
 
-    The loss is scaled to a mean of log p at scores of 0, as cross-entropy has there, so that a
+    The loss is scaled to the mean that cross-entropy has at scores of 0, which is log p, so that a
     penalty means the same in any unit of costs. An artifact stores the name of the loss, never its
     code: a stored router predicts without torch and without the loss installed.
 
     Args:
-        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or one that an installed
-            distribution registers under the entry-point group ``mildroute.losses``; or a function
-            written in torch that takes scores and costs of the training rows, both (n, p), and
-            returns the loss of each row, shape (n,). A router with a function cannot be stored.
+        loss: Name of a loss, or a torch function that maps scores and costs of the training rows,
+            both (n, p), to the loss of each row, shape (n,). The names are ``"gap"``, ``"tdef"``,
+            ``"cross-entropy"`` and those that installed distributions register under the
+            entry-point group ``mildroute.losses``. A router with a function cannot be stored.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -355,27 +341,28 @@ class CustomLossRouter(SurrogateRouter):
         loss = get_loss(self.loss) if isinstance(self.loss, str) else self.loss
         costs_tensor = torch.from_numpy(costs)
         start = torch.zeros_like(costs_tensor, requires_grad=True)
-        unit = self._unit(self._checked(loss(start, costs_tensor), start), weights, costs.shape[1])
+        at_zero = self._validate_losses(loss(start, costs_tensor), start)
+        unit = self._unit(at_zero, weights, costs.shape[1])
 
         def in_units(scores: Tensor) -> Tensor:
-            return self._checked(loss(scores, costs_tensor.to(scores)), scores) / unit
+            return self._validate_losses(loss(scores, costs_tensor.to(scores)), scores) / unit
 
         return with_autograd(in_units)
 
-    def _checked(self, losses: Tensor, scores: Tensor) -> Tensor:
+    def _validate_losses(self, losses: Tensor, scores: Tensor) -> Tensor:
         """Return the losses if the solver can use them; otherwise raise an error."""
         shape, expected = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
         if shape != expected or not losses.requires_grad:
             raise ArgumentError(
                 f"a loss must return a tensor of shape {expected}, one number for each row,"
                 f" computed from the scores; {self._name} returns {type(losses).__name__} of shape"
-                f" {shape}{'' if shape != expected else ' without the scores in it'}."
+                f" {shape}{'' if shape != expected else ' that does not depend on the scores'}."
             )
         if not bool(losses.isfinite().all()):
             raise ArgumentError(
-                f"a loss must be finite, {self._name} is not for scores up to"
-                f" {float(scores.detach().abs().max()):.3g}; take log_softmax for the logarithm of"
-                " a softmax, and raise what is divided by above 0."
+                f"a loss must be finite, but {self._name} is not for scores up to"
+                f" {float(scores.detach().abs().max()):.3g}; use log_softmax for the logarithm of a"
+                " softmax, and keep divisors above 0."
             )
         return losses
 
@@ -395,9 +382,6 @@ class CustomLossRouter(SurrogateRouter):
         """
         mean = float(np.average(at_zero.detach().numpy(), weights=weights))
         return mean / np.log(experts) if mean > 0 else 1.0
-
-
-# The surrogates that the paper compares: linear routers that differ only in their loss.
 
 
 class TDEFRouter(SurrogateRouter):
@@ -431,8 +415,8 @@ class TDEFRouter(SurrogateRouter):
         super()._check_parameters()
         if self.reward not in ("complement", "sum"):
             raise ArgumentError(
-                f"reward must be complement or sum, got {self.reward!r}; MildRouter knows the gap"
-                " reward too."
+                f"reward must be complement or sum, got {self.reward!r}; MildRouter also supports"
+                " the gap reward."
             )
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
@@ -441,7 +425,7 @@ class TDEFRouter(SurrogateRouter):
             if self.reward == "sum"
             else 1 - costs / max(1.0, costs.max(initial=0.0))
         )
-        return deferral_row_loss(_to_one(rewards, weights), np.ones(costs.shape[1]))
+        return deferral_row_loss(_normalize_rewards(rewards, weights), np.ones(costs.shape[1]))
 
 
 class CrossEntropyRouter(SurrogateRouter):
@@ -539,27 +523,24 @@ class LDAMRouter(SurrogateRouter):
         )
 
 
-# Maximum number of rounds over all experts in a search of one offset per expert.
-_MOST_ROUNDS = 10
-
-
 class PaperMILDRouter(SurrogateRouter):
     """The paper's MILD: sum reward, theory margins, the largest score chosen.
 
-    Kept for comparison. The paper tunes its margins on validation data, so ``offsets=None`` is its
-    starting point and not what its experiments report. If margins differ, the largest score is not
-    the best choice, even at the optimum; :class:`~mildroute.routers.mild.MildRouter` repairs that.
+    This router is kept for comparison. The paper tunes its margins on validation data, so
+    ``offsets=None`` is the starting point of that search and not the method of its experiments. If
+    margins differ, the largest score is not the best choice, even at the optimum;
+    :class:`~mildroute.routers.mild.MildRouter` corrects that.
 
     Args:
         margins: ``"theory"``, the paper's: proportional to the cube roots of the summed reward
             distribution m_k, with equal feature norms X_k, as linear scores have them.
             ``"winner_counts"`` sets m_k to the number of times that each expert wins.
-        offsets: Added to the margins, whose shares sum to 1. `None` adds nothing. ``"search"`` adds
-            the same whole number to all, whichever has the lowest held-out deferral loss.
-            ``"per_expert"`` continues from there with a separate number for each expert, cycling
-            through the experts until no change of one offset helps.
+        offsets: Search for numbers to add to the margins, which sum to 1 before that. `None` adds
+            nothing. ``"search"`` adds the same whole number to all margins, namely the one with the
+            lowest held-out deferral loss. ``"per_expert"`` continues from there with a separate
+            number for each expert, cycling through the experts until no change of one offset helps.
         largest_offset: Largest number tried. The paper searches from -5 to 5 around the shares;
-            below 0 no margin is positive.
+            below 0, no margin is positive.
         alpha: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``;
             see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
         cv: Number of folds, or pairs of train and test rows that test each row once.
@@ -570,7 +551,7 @@ class PaperMILDRouter(SurrogateRouter):
         offsets_: Offsets included in the margins, shape (p,).
         at_edge_: Whether each offset is the largest one tried, shape (p,). If any is, larger ones
             may be better.
-        selection_: How the offsets were chosen, in words.
+        selection_: Description of how the offsets were chosen.
         weights_: Shape (d, p).
         intercept_: Shape (p,).
         alpha_: The penalty used.
@@ -619,17 +600,17 @@ class PaperMILDRouter(SurrogateRouter):
                 f"largest_offset must be a whole number of at least 1, got {self.largest_offset!r}."
             )
 
-    def _tuned(
+    def _select(
         self,
         X: Any,
         costs: Matrix,
         weights: NDArray[np.float64],
-        kept: NDArray[np.bool_] | None,
+        has_weight: NDArray[np.bool_] | None,
     ) -> tuple[LossOfRows, float]:
-        """Return the loss with the chosen offsets, and the chosen penalty."""
+        """Return the loss with the selected offsets, and the selected penalty."""
         self.offsets_, alphas = np.zeros(costs.shape[1]), self._alphas()
         if len(costs) > 1 and (self.offsets is not None or len(alphas) > 1):
-            risk = self._held_out_risk(X, costs, weights, kept)
+            risk = self._held_out_risk(X, costs, weights, has_weight)
             alpha = self._search_offsets(risk, alphas)
         else:
             alpha = alphas[0]
@@ -647,18 +628,18 @@ class PaperMILDRouter(SurrogateRouter):
 
         common = [np.full(risk.costs.shape[1], offset) for offset in grid]
         results = [lowest(offsets, alphas) for offsets in common]
-        best = min(range(len(grid)), key=lambda number: results[number][0])
+        best = min(range(len(grid)), key=lambda index: results[index][0])
         self.offsets_, (paid, alpha) = common[best], results[best]
         if self.offsets != "per_expert":
             return alpha
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             before = paid
             for expert in range(len(self.offsets_)):
                 for offset in grid:
                     changed = self.offsets_.copy()
                     changed[expert] = offset
-                    if (tried := lowest(changed, [alpha])[0]) < paid:
-                        self.offsets_, paid = changed, tried
+                    if (cost := lowest(changed, [alpha])[0]) < paid:
+                        self.offsets_, paid = changed, cost
             if paid == before:
                 break
         return lowest(self.offsets_, alphas)[1]
@@ -675,10 +656,11 @@ class PaperMILDRouter(SurrogateRouter):
     ) -> RowLoss:
         """Return the loss in units of the mean margin.
 
-        The problem is the same, and as well conditioned as with margins of 1.
+        This does not change the problem, which is then as well conditioned as with margins of 1.
         """
         margins = self._theory_margins(costs, weights) + offsets
-        return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
+        rewards = _normalize_rewards(_sum_rewards(costs), weights)
+        return deferral_row_loss(rewards, margins / margins.mean())
 
     def _theory_margins(self, costs: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return margins_by(MARGIN_RULES[self.margins], _sum_rewards(costs), weights)
@@ -695,7 +677,7 @@ class PaperMILDRouter(SurrogateRouter):
     def _selection(self) -> str:
         name = "theory margins" if self.margins == "theory" else "margins of winner counts"
         if self.offsets is None:
-            return f"{name}, not tuned: as asked"
+            return f"{name}, not tuned: as configured"
         added = ", ".join(f"{offset:g}" for offset in np.unique(self.offsets_))
         if self.offsets == "per_expert":
             added = ", ".join(f"{offset:g}" for offset in self.offsets_)
@@ -705,20 +687,20 @@ class PaperMILDRouter(SurrogateRouter):
         return words
 
     def _posterior(self, X: Any) -> Matrix:
-        """Return the posterior in the paper's reading: softmax of the scores over the mean margin.
+        """Return the paper's posterior: the softmax of the scores divided by the mean margin.
 
-        It is not calibrated.
+        This posterior is not calibrated.
         """
         return np.asarray(softmax(self._scores(X) / self.margins_.mean(), axis=1))
 
 
-def _to_one(rewards: Matrix, weights: NDArray[np.float64]) -> Matrix:
+def _normalize_rewards(rewards: Matrix, weights: NDArray[np.float64]) -> Matrix:
     """Scale rewards to a mean row sum of 1, so that a penalty means the same for any costs."""
     mean = float(np.average(rewards.sum(axis=1), weights=weights))
     return rewards / mean if mean > 0 else rewards
 
 
 def _sum_rewards(costs: Matrix) -> Matrix:
-    """Return sum rewards; negative costs are first raised by one constant, changing no regret."""
+    """Return sum rewards; negative costs are first raised by a constant, keeping regrets."""
     raised = costs - min(0.0, float(costs.min()))
     return np.asarray(raised.sum(axis=1, keepdims=True) - raised)

@@ -19,7 +19,7 @@ __all__ = ["FoldVectors", "Matrix", "Progress", "TrainingRows", "drop_zero_weigh
 
 # A two-dimensional array; for X, a scipy.sparse matrix is accepted too.
 Matrix = NDArray[Any]
-# Called with steps done, total steps and a word on the next step.
+# Called with the number of completed steps, the total and a description of the next step.
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 
@@ -51,7 +51,7 @@ class TrainingRows:
         clusters: Number of each row's cluster, from 0, shape (n,), or `None` if every row is its
             own; rows of a cluster, such as copies of a prompt, are held out together.
         experts: Names of the experts, or empty.
-        folds: For each fold, vectors by an encoder that was not trained on it; `None` cuts ``X``
+        folds: For each fold, vectors by an encoder that was not trained on it; `None` divides ``X``
             itself into folds.
         answers: Answers of all experts to all rows, for a cascade, or `None`.
         looks: Number of columns of costs and prices, the last ones, that are looks of a cascade.
@@ -99,7 +99,7 @@ class TrainingRows:
         return replace(self, costs=self.costs_at(price_weight), prices=None)
 
     def take(self, rows: NDArray[np.intp], vectors: Any) -> TrainingRows:
-        """Return some of the rows, with vectors of another encoder."""
+        """Return some of the rows, with the vectors of another encoder."""
         return replace(
             self,
             X=vectors[rows],
@@ -117,7 +117,7 @@ class TrainingRows:
         )
 
     def with_weight(self) -> TrainingRows:
-        """Return the rows of positive weight: a router must not depend on the others."""
+        """Return the rows with positive weight, because a router must not depend on the others."""
         if self.sample_weight is None or bool((self.sample_weight > 0).all()):
             return self
         return self.take(np.flatnonzero(self.sample_weight > 0), self.X)
@@ -126,7 +126,7 @@ class TrainingRows:
 def drop_zero_weight(
     X: Any, costs: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
 ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
-    """Drop the rows of weight zero.
+    """Drop the rows with zero weight.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.

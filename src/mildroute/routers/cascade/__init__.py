@@ -1,1 +1,1 @@
-"""Cascades: ask an expert, look at its answer, then return it or ask another."""
+"""Cascades, which call an expert, read its answer, and return it or call another expert."""

@@ -1,4 +1,4 @@
-"""Features that a cascade computes from the answers it has seen."""
+"""Features that a cascade computes from the answers that it has read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mildroute.routers.training_rows import Matrix
 
 __all__ = ["SeenAnswers"]
 
-# Maximum number of answers looked at together.
+# Maximum number of answers that are read together.
 MOST_SEEN = 2
 
 
 class SeenAnswers(NamedTuple):
-    """The answers of all experts to some rows, as a cascade sees them.
+    """The answers of all experts to some rows, in the form that a cascade reads.
 
     Attributes:
         vectors: Features of each answer, shape (n, p, f).
-        readings: The final answer as a number, shape (n, p). Equal numbers in a row agree; a number
-            below 0 means that no answer was found.
+        readings: The final answer as a number, shape (n, p). Answers with equal numbers in a row
+            agree; a negative number means that the text contains no final answer.
 
     Example:
         >>> readings = np.array([[0, 0], [0, 1], [-1, -1]])
@@ -42,7 +42,7 @@ class SeenAnswers(NamedTuple):
         return SeenAnswers(self.vectors[rows], self.readings[rows])
 
     def agree(self, one: int, other: int) -> NDArray[np.bool_]:
-        """Return whether two experts give the same answer, shape (n,)."""
+        """Return whether two experts have the same final answer, shape (n,)."""
         readings = self.readings[:, one]
         return np.asarray((readings == self.readings[:, other]) & (readings >= 0))
 
@@ -66,11 +66,11 @@ class RidgeMoments(NamedTuple):
 class AnswerDesign:
     """The vectors of questions, answers and agreements side by side, and their products.
 
-    The products of one matrix serve all sets of experts that may be looked at: each set selects
+    The products of one matrix serve all sets of experts whose answers may be read: each set selects
     some of its columns.
 
     Args:
-        first: Experts that may be looked at.
+        first: Experts whose answers may be read.
         held_out: Rows that are excluded from training.
     """
 
@@ -98,23 +98,23 @@ class AnswerDesign:
         self._covariance = (centered.T @ centered).astype(np.float64) / len(seen)
 
     def part(self, ask: tuple[int, ...], rows: Any) -> NDArray[np.float32]:
-        """Return some rows and the columns that are seen after some experts have been asked."""
-        return np.asarray(self._columns[rows][:, self._places(ask)])
+        """Return some rows of the columns that are available once some experts were called."""
+        return np.asarray(self._columns[rows][:, self._column_indices(ask)])
 
     def regression(self, ask: tuple[int, ...], targets: Matrix, rows: Any) -> RidgeMoments:
         """Return the moments of the training rows."""
-        places = self._places(ask)
-        columns, seen = self.part(ask, rows), targets[rows]
-        target_mean = seen.mean(axis=0)
-        centered = (seen - target_mean).astype(np.float32)
+        indices = self._column_indices(ask)
+        columns, row_targets = self.part(ask, rows), targets[rows]
+        target_mean = row_targets.mean(axis=0)
+        centered = (row_targets - target_mean).astype(np.float32)
         return RidgeMoments(
-            self._mean[places],
-            self._covariance[np.ix_(places, places)],
+            self._mean[indices],
+            self._covariance[np.ix_(indices, indices)],
             target_mean,
-            (columns.T @ centered).astype(np.float64) / len(seen),
+            (columns.T @ centered).astype(np.float64) / len(row_targets),
         )
 
-    def _places(self, ask: tuple[int, ...]) -> NDArray[np.intp]:
+    def _column_indices(self, ask: tuple[int, ...]) -> NDArray[np.intp]:
         parts = [self._question, *(self._answers[expert] for expert in ask)]
         if len(ask) == MOST_SEEN:
             parts.append(self._agreements[ask])
@@ -126,7 +126,7 @@ def _agreement(answers: SeenAnswers, pair: Sequence[int]) -> NDArray[np.float32]
 
 
 def join_answers(X: Matrix, answers: SeenAnswers, ask: Sequence[int]) -> NDArray[np.float32]:
-    """Join vectors of questions, vectors of the answers seen, and whether the answers agree."""
+    """Join vectors of questions, vectors of the answers read, and the agreement of the answers."""
     parts = [X, *(answers.vectors[:, expert] for expert in ask)]
     if len(ask) == MOST_SEEN:
         parts.append(_agreement(answers, ask))
@@ -136,7 +136,7 @@ def join_answers(X: Matrix, answers: SeenAnswers, ask: Sequence[int]) -> NDArray
 def to_dense(X: Any) -> NDArray[np.float32]:
     if issparse(X):
         raise ArgumentError(
-            f"a cascade needs dense vectors, got a sparse matrix of shape {X.shape}; take a"
+            f"a cascade needs dense vectors, got a sparse matrix of shape {X.shape}; use a"
             " ReducedEncoder."
         )
     return np.asarray(X, dtype=np.float32)

@@ -1,9 +1,10 @@
-"""Cascades: ask one or two experts, look at their answers, then return one or ask another expert.
+"""A router that calls one or two experts, reads their answers, and may then call another expert.
 
-What follows a look is a deferral problem of its own. Its vectors hold the question and the answers
-seen so far, and an expert that has been asked costs nothing more. Each worthwhile look becomes an
-additional column alongside the experts, filled with its outcomes on rows that it was not trained
-on. The router in front thus learns when to look in the same way as it learns which expert to ask.
+The decision after a look is a separate deferral problem. Its vectors contain the question and the
+answers so far, and an expert that has already been called costs nothing more. Each worthwhile look
+becomes an additional column alongside the experts, with its outcomes on rows that it was not
+trained on. The front router thus learns when to look in the same way as it learns which expert to
+call.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class CascadePath(NamedTuple):
 
     Attributes:
         experts: Index of the expert whose answer is returned, shape (n,).
-        is_called: Whether each expert was asked, shape (n, p).
+        is_called: Whether each expert was called, shape (n, p).
         is_look: Whether answers were seen before the choice, shape (n,).
 
     Example:
@@ -59,29 +60,30 @@ class CascadePath(NamedTuple):
 class CascadeRouter(FrontierRouter):
     """A frontier whose router may look at the answers of one or two experts before it chooses.
 
-    Its columns are the p experts, each asked alone, and m looks. A look asks one expert, or two at
-    the same time, and then returns one of their answers, asks one more expert and returns that
-    answer, or asks one more and looks again. Routing without a look, single experts and random
+    Its columns are the p experts, each called alone, and m looks. A look calls one expert, or two
+    at the same time. It then returns one of their answers, calls one more expert and returns that
+    answer, or calls one more and looks again. Routing without a look, single experts and random
     mixes of them remain possible, and targets are met as by a
     :class:`~mildroute.routers.FrontierRouter`.
 
     Args:
-        max_calls: Maximum number of experts asked for one row; 1 is routing without a look.
+        max_calls: Maximum number of experts called for one row; 1 means routing without a look.
         max_looks: Maximum number of looks to offer.
-        max_first: Maximum number of experts whose answers may be looked at: those of lowest mean
-            cost at some price weight. Fitting time is proportional to the square of their number.
+        max_first: Maximum number of experts whose answers may be looked at, which are those with
+            the lowest mean cost at some price weight. Fitting time is proportional to the square of
+            this number.
         router: As for :class:`~mildroute.routers.FrontierRouter`, like all further parameters.
 
     Attributes:
         front_: Router over experts and looks, or `None` if no look is worthwhile.
-        modes_: How to decide at each price weight of the grid: -2 without looks, -1 by ``front_``,
-            otherwise always the column with this index.
+        modes_: Mode of deciding at each price weight of the grid: -2 means without looks, -1 by
+            ``front_``, and any other number always the column with this index.
         routing_curve_: The measured curve of routing without looks.
         looks_: Index of the stage that each look begins with.
-        stages_: The stages as plain values: ``ask`` lists the experts whose answers are seen,
+        stages_: The stages as plain values: ``ask`` lists the experts whose answers are read,
             ``price_weight`` is the weight at which the cascade continues, ``then`` lists the stages
-            that may follow, ``otherwise`` is the expert that a rule asks if the answers differ, and
-            ``second_call_rate`` is the share of held-out rows on which the stage asked for more.
+            that may follow, ``otherwise`` is the expert that a rule calls if the answers differ,
+            and ``second_call_rate`` is the share of held-out rows with a further call.
         stage_weights_: Weights for the expected errors and dollars after each stage, shape
             (features, 2 * options); empty for a rule.
         stage_intercepts_: Intercepts of the same, shape (2 * options,).
@@ -90,7 +92,7 @@ class CascadeRouter(FrontierRouter):
         >>> rng = np.random.default_rng(0)
         >>> X, is_hard = rng.normal(size=(400, 2)), rng.random(400) < 0.3
         >>> errors = np.stack([is_hard, np.zeros(400)], axis=1)
-        >>> # Only the answer of the first expert tells that it does not know.
+        >>> # Only the first expert's answer reveals that the expert is wrong.
         >>> seen = np.stack([is_hard, np.zeros(400)], axis=1)[:, :, None].astype(np.float32)
         >>> answers = SeenAnswers(seen, np.zeros((400, 2), dtype=np.intp))
         >>> router = CascadeRouter(price_weights=(0, 10, 50, 100))
@@ -177,7 +179,7 @@ class CascadeRouter(FrontierRouter):
     def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:
         if rows.sample_weight is not None and rows.answers is not None:
             raise ArgumentError(
-                "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
+                "a cascade cannot combine sample_weight with answers; repeat rows, or omit it."
             )
         self._forget_looks()
         super()._fit_rows(rows, progress)
@@ -186,13 +188,13 @@ class CascadeRouter(FrontierRouter):
             self._add_looks(rows, rows.answers)
 
     def fit_looks(self, rows: TrainingRows) -> Self:
-        """Learn looks alone, for a router that was fitted without them in this process.
+        """Learn only the looks, for a router that was fitted without them in this process.
 
         Args:
             rows: The rows of that fit, with answers.
         """
         if rows.answers is None:
-            raise ArgumentError("looks need answers, got rows without them; give answers.")
+            raise ArgumentError("looks need answers, got rows without them; pass answers.")
         self._forget_looks()
         with fitting_threads(rows.X, rows.costs.shape[1]):
             self._add_looks(rows, rows.answers)
@@ -225,11 +227,11 @@ class CascadeRouter(FrontierRouter):
         template = RegressionRouter(contrasts=True, random_state=self.random_state)
         self._columns = columns
         self.front_ = fit_front(template, columns)
-        everything = np.arange(len(rows.costs))
+        all_rows = np.arange(len(rows.costs))
         fronts = [
             fit_front(
                 template,
-                columns.take(np.setdiff1d(everything, part.held_out), part.vectors),
+                columns.take(np.setdiff1d(all_rows, part.held_out), part.vectors),
             )
             for part in parts
         ]
@@ -237,8 +239,8 @@ class CascadeRouter(FrontierRouter):
         self.modes_ = choose_modes(self.grid_, plain, fronts, parts, columns)
         along = self._along()
         alongs = [
-            CascadePriceGrid(before, front, self.modes_)
-            for before, front in zip(plain, fronts, strict=True)
+            CascadePriceGrid(fold_routers, front, self.modes_)
+            for fold_routers, front in zip(plain, fronts, strict=True)
         ]
         measured = measure_folds(type(self).__name__, along, alongs, columns, parts)
         self._folds, self.curve_ = measured.folds, asdict(measured.curve)
@@ -258,9 +260,10 @@ class CascadeRouter(FrontierRouter):
 
     @property
     def outcome_rows(self) -> TrainingRows | None:
-        """Return costs and prices of experts and looks on training rows, held out for looks.
+        """Return costs and prices of experts and looks on the training rows.
 
-        `None` if there are no looks, and after a router has been stored.
+        The looks were not trained on their rows. `None` means that there are no looks, or that the
+        router was loaded from an artifact.
         """
         return self._columns
 
@@ -277,7 +280,7 @@ class CascadeRouter(FrontierRouter):
 
         Args:
             X: Vectors of questions, shape (n, d).
-            answers: Answers of all p experts; only those of asked experts are read.
+            answers: Answers of all p experts; only those of called experts are read.
             price_weight: As for ``predict``.
             point: As for ``predict``.
             request_ids: As for ``predict``.
@@ -287,9 +290,9 @@ class CascadeRouter(FrontierRouter):
         )
 
     def without_looks(self) -> FrontierRouter:
-        """Return the router over experts alone, with its own curve and no operating point."""
-        own = self.get_params(deep=False)
-        plain = FrontierRouter(**{name: own[name] for name in FrontierRouter().get_params()})
+        """Return the router over the experts, with its own curve and no operating point."""
+        parameters = self.get_params(deep=False)
+        plain = FrontierRouter(**{name: parameters[name] for name in FrontierRouter().get_params()})
         plain.routers_, plain.grid_ = self.routers_, self.grid_
         plain.curve_, plain.point_, plain._folds = self.routing_curve_, None, None
         plain.experts_ = self.experts_[: self.n_experts]
@@ -306,29 +309,29 @@ class CascadeRouter(FrontierRouter):
         """
         vectors, experts = np.asarray(X, dtype=np.float32), self.n_experts
         is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
-        # An index below the number of experts is an expert; others are stages.
-        at = np.array(chosen)
+        # A step below the number of experts is an expert; others are stages.
+        steps = np.array(chosen)
         for look, stage in enumerate(self.looks_):
-            at[chosen == experts + look] = experts + stage
-        is_look = at >= experts
-        while (at >= experts).any():
-            stage = int(at.max()) - experts
-            rows = np.flatnonzero(at == experts + stage)
+            steps[chosen == experts + look] = experts + stage
+        is_look = steps >= experts
+        while (steps >= experts).any():
+            stage = int(steps.max()) - experts
+            rows = np.flatnonzero(steps == experts + stage)
             is_called[np.ix_(rows, self.stages_[stage]["ask"])] = True
-            at[rows] = self.step(stage, vectors[rows], answers.take(rows))
-        is_called[np.arange(len(at)), at] = True
-        return CascadePath(at, is_called, is_look)
+            steps[rows] = self.step(stage, vectors[rows], answers.take(rows))
+        is_called[np.arange(len(steps)), steps] = True
+        return CascadePath(steps, is_called, is_look)
 
     def step(self, stage: int, X: Any, answers: SeenAnswers) -> NDArray[np.intp]:
-        """Return the next step after a stage's answers have been seen, shape (n,).
+        """Return the next step after a stage's answers have been read, shape (n,).
 
-        A value below p is the expert whose answer is returned, and who is asked if it has not been.
-        A value from p on is p plus the stage to continue with, which asks for one more answer.
+        A value below p is the expert whose answer is returned, after a call if necessary. A larger
+        value is p plus the stage to continue with, which needs one more answer.
 
         Args:
             stage: Index in ``stages_``.
             X: Vectors of questions, shape (n, d).
-            answers: Answers of all experts; those that the stage does not ask for are not read.
+            answers: Answers of all experts; those that the stage does not need are not read.
         """
         plan = self.stages_[stage]
         ask = plan["ask"]
@@ -339,5 +342,5 @@ class CascadeRouter(FrontierRouter):
         errors, dollars = np.hsplit(expected, 2)
         chosen = (errors + plan["price_weight"] * dollars).argmin(axis=1)
         experts = self.n_experts
-        after = np.array([*range(experts), *(experts + then for then in plan["then"])])
-        return np.asarray(after[chosen])
+        next_steps = np.array([*range(experts), *(experts + then for then in plan["then"])])
+        return np.asarray(next_steps[chosen])

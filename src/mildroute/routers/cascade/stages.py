@@ -1,4 +1,4 @@
-"""The stages of a cascade: which experts to ask first, and when their answers are good enough."""
+"""The stages of a cascade, which call experts and decide whether their answers are good enough."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mildroute.routers.frontier.price_grid import PriceGridRouters
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.training_rows import FoldVectors, Matrix, TrainingRows
 
-# Price weights of the grid at which looks are tried.
+# Number of price weights of the grid at which looks are tried.
 _WEIGHTS = 6
 # Penalties of the regressions in units of the features' variance, from strong to weak.
 _ALPHAS = (10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
 
 
 class CascadeStage(NamedTuple):
-    """A look and its outcome on held-out rows, shape (n,) each.
+    """A look and its outcomes on held-out rows, shape (n,) each.
 
-    After the look, a regression decides at a price weight, or a rule asks one expert if the answers
-    differ.
+    After the look, a regression decides at a price weight, or a rule calls one expert if the
+    answers differ.
 
     Attributes:
         problem: The regression, or `None` for a rule.
@@ -51,13 +51,13 @@ class CascadeStage(NamedTuple):
 
 
 class StageProblem:
-    """A ridge regression of errors and dollars after some answers were seen.
+    """A ridge regression of errors and dollars, given some answers.
 
     Penalties are chosen for the principal components of the errors, as
     :func:`~mildroute.routers._ridge.ridge` does with contrasts.
 
     Args:
-        ask: Experts whose answers are seen.
+        ask: Experts whose answers are read.
         errors: Error of each option, shape (n, q).
         dollars: Additional dollars of each option, shape (n, q).
 
@@ -77,7 +77,7 @@ class StageProblem:
     def solve(
         problems: Sequence[StageProblem], design: AnswerDesign, held_out: NDArray[np.intp]
     ) -> None:
-        """Predict a fold for problems after the same answers by regressions on the other folds.
+        """Predict a fold for problems with the same answers, by regressions on the other folds.
 
         Solving them together takes as long as solving one.
         """
@@ -107,17 +107,18 @@ class StageProblem:
         weights = np.empty((len(gram.mean), len(self.alphas)))
         intercept = np.empty(len(self.alphas))
         for alpha in np.unique(self.alphas):
-            taken = self.alphas == alpha
+            is_selected = self.alphas == alpha
             solution, offset = gram.solve(alpha)
-            weights[:, taken], intercept[taken] = solution[:, taken], offset[taken]
+            weights[:, is_selected] = solution[:, is_selected]
+            intercept[is_selected] = offset[is_selected]
         options = len(self._rotation)
         back = np.eye(2 * options)
         back[:options, :options] = self._rotation.T
         return weights @ back, intercept @ back
 
 
-# Modes of deciding at a price weight: by the router without looks, by the router with looks, or
-# always for one column, given by its index.
+# Modes of deciding at a price weight: by the router without looks or by the router with looks. Any
+# other mode is the index of a column that is always chosen.
 _PLAIN, _FRONT = -2, -1
 
 
@@ -154,7 +155,8 @@ class CascadePriceGrid(PriceGridRouters):
     ) -> Iterator[Matrix]:
         """Yield the posterior over columns at each of several price weights.
 
-        A router runs only at the weights where it decides: a gateway calls this for every request.
+        A router runs only at the weights at which it decides, because a gateway calls this method
+        for every request.
         """
         modes = [self._mode(float(weight)) for weight in weights]
         alone = [weight for weight, mode in zip(weights, modes, strict=True) if mode == _PLAIN]
@@ -185,7 +187,7 @@ class CascadePriceGrid(PriceGridRouters):
 
 
 def fit_front(template: RegressionRouter, rows: TrainingRows) -> RegressionRouter:
-    """Fit the regression that decides in front of all looks."""
+    """Fit the regression that chooses between experts and looks."""
     return clone(template).fit_rows(replace(rows, prices=rows.dollars))
 
 
@@ -196,7 +198,7 @@ def choose_modes(
     parts: Sequence[FoldVectors],
     columns: TrainingRows,
 ) -> list[int]:
-    """Choose a mode for each weight: the simplest, unless another costs less on held-out rows.
+    """Return a mode for each weight: the simplest, unless another costs less on held-out rows.
 
     The cost must be lower by more than one standard error of the difference.
     """
@@ -332,7 +334,7 @@ class StageLearner:
     def _look(
         self, problem: StageProblem, weight: float, then: tuple[CascadeStage, ...] = ()
     ) -> CascadeStage:
-        """Measure a look that takes the option of lowest expected cost."""
+        """Measure a look that takes the option with the lowest expected cost."""
         errors, dollars = problem.expected()
         chosen = (errors + weight * dollars).argmin(axis=1)
         asked = self._dollars[:, list(problem.ask)]
@@ -349,7 +351,7 @@ class StageLearner:
         )
 
     def _deeper(self, both: list[CascadeStage]) -> list[CascadeStage]:
-        """Try one answer first, then perhaps a second one, and perhaps a third expert."""
+        """Return looks at one answer, then possibly a second one, then possibly a third expert."""
         options = []
         for one in self._first:
             for weight in self._weights:
@@ -359,7 +361,7 @@ class StageLearner:
         return [self._look(*option) for option in options]
 
     def _rules(self) -> Iterator[CascadeStage]:
-        """Yield rules: ask two experts, and a third one if they disagree. Nothing is learned."""
+        """Yield rules that call two experts, and a third one if they disagree, without learning."""
         errors, dollars = self._errors, self._dollars
         for ask in combinations(self._first, MOST_SEEN):
             agree = self._answers.agree(*ask)
@@ -390,7 +392,7 @@ def _worthwhile(
 ) -> list[CascadeStage]:
     """Return the looks that lower costs along the grid the most, chosen one by one.
 
-    A look must beat the baseline of a weight by two standard errors to count there: the best of a
+    To count at a weight, a look must beat its baseline by two standard errors: the best of a
     hundred worthless looks beats it by about that much.
 
     Args:
@@ -419,7 +421,7 @@ def _worthwhile(
 
 
 def name_stage(look: CascadeStage, names: Sequence[str]) -> str:
-    """Return the words for a look, such as ``"small, else large"``."""
+    """Return the name of a look, such as ``"small, else large"``."""
     asked = " + ".join(names[expert] for expert in look.ask)
     if look.otherwise is not None:
         return f"{asked}, else {names[look.otherwise]}"

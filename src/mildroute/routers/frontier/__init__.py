@@ -1,1 +1,1 @@
-"""Cost-quality frontiers: routers along price weights, and the points that targets pick."""
+"""Cost-quality frontiers: routers along price weights, and the points that targets select."""

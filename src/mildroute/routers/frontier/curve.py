@@ -1,4 +1,4 @@
-"""The curve of cost against quality on held-out rows, and the choice of a point by a target.
+"""The curve of cost against quality on held-out rows, on which targets select a point.
 
 The curve is the upper convex hull of the router's points along its price weights and of the single
 experts. A point between two vertices is served by a random draw per request, so every point of the
@@ -26,16 +26,18 @@ __all__ = [
     "CostQualityCurve",
 ]
 
-# Number of resamples that estimate how optimistic a hull is on the rows that chose it.
+# Number of resamples that estimate the optimism of a hull on the rows on which it was computed.
 _HULLS = 100
-# Below this many rows resampling is unreliable, and only the best expert itself is promised to keep
-# its score: with 5 rows, three of four routers kept less than they promised.
+# Minimum number of clusters for a promise about quality. With fewer, resampling is unreliable, and
+# only the best expert itself is promised to keep its score: with 5 rows, three of four routers kept
+# less than they promised.
 FEWEST_TO_PROMISE = 30
-# Below this many clusters only the mix of single experts makes a promise about quality: at 60 rows
-# a point of the router itself kept its promise in 8 of 11 draws, the mix by the same rule in all.
+# Minimum number of clusters at which a point of the router makes a promise about quality. With
+# fewer, only the mix of single experts does: at 60 rows, a point of the router kept its promise in
+# 8 of 11 draws, and the mix in all of them.
 FEWEST_FOR_ROUTER = 200
 # Share of the risk of breaking a promise that a point of the router may take. With 300 rows of six
-# tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of the risk and in 0.955 with half,
+# tasks, a quality of 0.95 was kept in 0.89 of 66 draws with the full risk and in 0.955 with half,
 # at the cost of 1 point of savings.
 _ROUTER_RISK = 0.5
 
@@ -44,8 +46,8 @@ _ROUTER_RISK = 0.5
 class CostQualityCurve:
     """The held-out dollars, errors and shares of the router's points and of the single experts.
 
-    Bootstrap replicates of them are kept too. The first P points are the router's, the last p the
-    single experts.
+    The curve also contains their bootstrap replicates. The first P points are the router's, and the
+    last p are the single experts.
 
     Attributes:
         weights: Price weight of each of the router's points, ascending, shape (P,).
@@ -57,10 +59,10 @@ class CostQualityCurve:
         dollars_replicates: Bootstrap means, shape (B, P + p).
         error_replicates: Bootstrap means, shape (B, P + p).
         share_replicates: Bootstrap shares, shape (B, P + p, p).
-        refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much
-            the bill varies between fits.
-        looks: Number of the p experts, the last ones, that are looks of a cascade: they can be
-            operated on like experts, and no saving is counted against them.
+        refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p), which show
+            how much the bill varies between fits.
+        looks: Number of looks of a cascade, which are the last of the p experts. A target can
+            select them like experts, but savings are not measured against them.
         units: Effective number of clusters among the rows; `None` if every row is its own.
         baseline: Index of the expert whose bill the user pays today; `None` means the most
             expensive.
@@ -98,7 +100,7 @@ class CostQualityCurve:
 
     @cached_property
     def best(self) -> int:
-        """Return the index of the best single expert by score, the cheapest of equals."""
+        """Return the index of the single expert with the highest score, the cheapest of equals."""
         errors, dollars = self.errors[self.baselines], self.dollars[self.baselines]
         return index_of_lowest(np.ones(len(errors), dtype=bool), errors, dollars)
 
@@ -124,15 +126,15 @@ class CostQualityCurve:
     def best_error_replicates(self) -> NDArray[np.float64]:
         """Return the lowest mean error in each bootstrap resample, shape (B,).
 
-        The best expert is determined anew in each resample, because it depends on chance too.
+        The best expert is determined again in each resample, because it also depends on chance.
         """
         return np.asarray(self.error_replicates[:, self.baselines].min(axis=1))
 
     @cached_property
     def hull(self) -> NDArray[np.intp]:
         """Return the vertices of the operating frontier, by ascending dollars."""
-        # Of equal points, prefer the single expert: a router that picked it on every held-out row
-        # may pick another one on the next.
+        # Among equal points, prefer the single expert: a router that chose it on every held-out row
+        # may choose another one on the next row.
         order = np.concatenate([self.singles, np.arange(len(self.weights))])
         vertices = order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])]
         return np.array([self._middle_of_equals(int(index)) for index in vertices], dtype=np.intp)
@@ -140,8 +142,8 @@ class CostQualityCurve:
     def _middle_of_equals(self, index: int) -> int:
         """Return the middle one of the router's points that equal this one.
 
-        At the ends of such a run of price weights, ties decide, and another fit breaks them
-        differently.
+        At the ends of such a range of price weights, choices depend on ties, which another fit
+        breaks differently.
         """
         if index >= len(self.weights):
             return index
@@ -160,7 +162,7 @@ class CostQualityCurve:
         ]
 
     def single_experts(self) -> CostQualityCurve:
-        """Return the curve of the single experts alone, between which only random mixes decide."""
+        """Return the curve of the single experts and their random mixes, without the router."""
         indices = self.singles
         return replace(
             self,
@@ -178,12 +180,11 @@ class CostQualityCurve:
 
     @cached_property
     def optimism(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return bills, and how optimistic the hull's score is at each of them.
+        """Return a range of bills, and the optimism of the hull's score at each of them.
 
-        The hull's vertices were chosen on the rows that measure them.
-
-        In each bootstrap resample the hull is computed again, and the scores of its mixes there are
-        compared with their scores on all rows.
+        The score is optimistic because the hull's vertices were chosen on the same rows. The hull
+        is computed again in each bootstrap resample, and the scores of its mixes there are compared
+        with their scores on all rows.
         """
         low, high = self.dollars[self.hull[[0, -1]]]
         bills = np.linspace(low, high, 30)
@@ -199,9 +200,9 @@ class CostQualityCurve:
 
     @cached_property
     def gain(self) -> tuple[float, float]:
-        """Return the hull's mean score above the best random mix, less optimism, and its error.
+        """Return the hull's mean score above the best random mix, and its standard error.
 
-        The mean is over the range of bills that both have. The error is a standard error.
+        The mean is over the bills that both cover, and the optimism is subtracted.
         """
         low, high = self.dollars[self.hull_of_singles[[0, -1]]]
         bills = np.linspace(low, high, 50)
@@ -221,9 +222,9 @@ class CostQualityCurve:
     def for_budget(
         self, dollars_per_1000: float, confidence: float, queries: int
     ) -> OperatingPoint:
-        """Return the point of highest score whose bill stays below the budget.
+        """Return the point with the highest score whose bill stays below the budget.
 
-        The bill is that of ``queries`` queries, and stays below the budget with this confidence.
+        The bill of ``queries`` queries stays below the budget with the given confidence.
         """
         check_target("a budget", dollars_per_1000)
         check_promise(confidence, queries)
@@ -250,8 +251,8 @@ class CostQualityCurve:
     ) -> OperatingPoint:
         """Return the cheapest point that keeps this fraction of the best single expert's score.
 
-        Its score is at least that with this confidence. Both scores are taken on the same
-        resamples, so that variation common to both cancels out.
+        The promise holds with the given confidence. Both scores are computed on the same resamples,
+        so that their common variation cancels out.
         """
         check_target("a quality", fraction_of_best)
         check_quality(fraction_of_best)
@@ -261,8 +262,8 @@ class CostQualityCurve:
         surest = -np.inf
         for path, risk in self._promising_paths(1 - confidence):
             floor = np.quantile(1 - path.error_replicates - best, risk, axis=0) - path.optimism
-            # The best expert itself keeps all of its own score, even with few rows; the best expert
-            # of a resample may be another one.
+            # The best expert keeps all of its own score even with few rows, although another expert
+            # may be the best one in a resample.
             floor = np.where(
                 (path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best,
                 np.maximum(floor, 0.0),
@@ -301,9 +302,9 @@ class CostQualityCurve:
     def for_share(
         self, expert: int, at_most: float, confidence: float, queries: int
     ) -> OperatingPoint:
-        """Return the point of highest score among those that limit the share of an expert.
+        """Return the point with the highest score among those that limit the share of an expert.
 
-        They send at most this share of queries to the expert with this confidence.
+        It sends at most this share of queries to the expert with the given confidence.
         """
         check_target("a share", at_most)
         check_promise(confidence, queries)
@@ -318,8 +319,8 @@ class CostQualityCurve:
         if not mixes:
             raise UnreachableTargetError(
                 f"no point sends at most {at_most:g} of the queries to that expert with confidence"
-                f" {confidence:g}: the lowest share is {lowest:.4g}; allow more or leave the expert"
-                " out."
+                f" {confidence:g}: the lowest share is {lowest:.4g}; allow more or remove the"
+                " expert."
             )
         return self._point(min(mixes, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
@@ -335,9 +336,9 @@ class CostQualityCurve:
     def exchange_rate(self, point: OperatingPoint) -> float:
         """Return the number of errors that a dollar is worth at a point of this curve.
 
-        This is the price weight of a single vertex. Between two vertices it is what a dollar buys
-        on the way from one to the other: at that price both cost the same, and so does every mix of
-        them.
+        This is the price weight of a single vertex. Between two vertices, it is the reduction in
+        errors per additional dollar; at that price, both vertices cost the same, and so does every
+        mix of them.
         """
         if not point.is_mixed:
             return point.price_weight
@@ -352,9 +353,9 @@ class CostQualityCurve:
         return int(np.abs(self.weights - vertex.price_weight).argmin())
 
     def _paths(self) -> list[MixPath]:
-        """Return the operating frontier, and the one of single experts alone.
+        """Return the operating frontier, and the frontier of single experts.
 
-        With few rows the latter can promise more.
+        With few rows, the latter can promise more.
         """
         bills = self.dollars
         return [
@@ -365,8 +366,8 @@ class CostQualityCurve:
     def _promising_paths(self, risk: float) -> list[tuple[MixPath, float]]:
         """Return the paths that may promise a quality, and the risk that each may take.
 
-        The router's path has many points, and the one that looks cheapest is selected, so it may
-        take half the risk, and with few clusters no risk at all.
+        The router's path has many points, of which the apparently cheapest one is selected. It may
+        therefore take only half of the risk, and with few clusters it is excluded.
         """
         with_router, mixes = self._paths()
         if self.clusters < FEWEST_FOR_ROUTER:
@@ -396,13 +397,13 @@ class CostQualityCurve:
         width = np.sqrt(units / (units - 1)) * t.ppf((1 + confidence) / 2, units - 1)
         return float(norm.sf(width))
 
-    def _vertex(self, index: int, probability: float, beside: int) -> Vertex:
+    def _vertex(self, index: int, probability: float, other: int) -> Vertex:
         if index < len(self.weights):
             return Vertex(float(self.weights[index]), None, probability)
-        ranking = (
-            float(self.weights[beside]) if beside < len(self.weights) else self._weight_near(index)
+        ranking_weight = (
+            float(self.weights[other]) if other < len(self.weights) else self._weight_near(index)
         )
-        return Vertex(ranking, int(index - len(self.weights)), probability)
+        return Vertex(ranking_weight, int(index - len(self.weights)), probability)
 
     def _weight_near(self, index: int) -> float:
         """Return the router's price weight whose bill is nearest to a single expert's."""
@@ -439,8 +440,8 @@ class CostQualityCurve:
         )
         smallest, largest = path.kept_quantiles(tail)
         vertices = [
-            self._vertex(index, float(chance), beside if chance < 1 else index)
-            for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
+            self._vertex(index, float(chance), other if chance < 1 else index)
+            for index, chance, other in zip(pair, chances, pair[::-1], strict=True)
             if chance > 0
         ]
         return OperatingPoint(

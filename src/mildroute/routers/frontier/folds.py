@@ -1,4 +1,4 @@
-"""Measure a method along a grid of price weights on held-out folds."""
+"""Measurement of a method along a grid of price weights on held-out folds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 # Number of price weights between two neighbors of the grid at which the held-out curve is measured.
 _POINTS_BETWEEN = 4
-# Below this number of rows nothing is measured on held-out folds.
+# Minimum number of rows for a measurement on held-out folds.
 FEWEST_ROWS = 10
 
 
@@ -72,17 +72,15 @@ def measure_folds(
         if rows.sample_weight is None
         else rows.sample_weight / rows.sample_weight.sum()
     )
-    kept = []
-    for number, (copy, part) in enumerate(zip(folds, parts, strict=True)):
-        everywhere = copy.choices(part.vectors, weights)
-        choices[:, part.held_out] = everywhere[:, part.held_out]
-        refits[number] = np.take_along_axis(rows.dollars, everywhere.T, axis=1).T @ share
-        kept.append((copy, part.held_out, part.vectors[part.held_out]))
+    measured = []
+    for index, (copy, part) in enumerate(zip(folds, parts, strict=True)):
+        all_choices = copy.choices(part.vectors, weights)
+        choices[:, part.held_out] = all_choices[:, part.held_out]
+        refits[index] = np.take_along_axis(rows.dollars, all_choices.T, axis=1).T @ share
+        measured.append((copy, part.held_out, part.vectors[part.held_out]))
     if not parts:
-        choices[:], kept = (
-            along.choices(rows.X, weights),
-            [(along, np.arange(len(rows.costs)), rows.X)],
-        )
+        choices[:] = along.choices(rows.X, weights)
+        measured = [(along, np.arange(len(rows.costs)), rows.X)]
     curve = measure_curve(
         weights,
         choices,
@@ -93,7 +91,7 @@ def measure_folds(
         rows.looks,
         rows.clusters,
     )
-    return MeasuredMethod(name, along, kept, curve)
+    return MeasuredMethod(name, along, measured, curve)
 
 
 def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -121,7 +119,7 @@ def cut_into_folds(
     units = count_units(clusters, rows)
     if rows < FEWEST_ROWS or units < 2:
         return []
-    # With few rows, a router without a fifth of them is clearly worse than the one that is served;
+    # With few rows, a router fitted without a fifth of them is clearly worse than the final one;
     # ten folds halve that gap.
     folds = 10 if FEWEST_ROWS**2 <= units < 1000 else 5
     fold = assign_folds(rows, folds, random_state, clusters=clusters)
@@ -131,6 +129,6 @@ def cut_into_folds(
 def cut_vectors(
     X: Any, random_state: int | None, clusters: NDArray[np.intp] | None = None
 ) -> list[FoldVectors]:
-    """Cut vectors that do not depend on the other rows into folds."""
+    """Divide vectors into folds; each vector must be independent of the other rows."""
     held_out = cut_into_folds(X.shape[0], random_state, clusters)
     return [FoldVectors(rows, X) for rows in held_out]

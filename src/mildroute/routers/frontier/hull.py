@@ -1,4 +1,4 @@
-"""The upper convex hull of points of cost and score."""
+"""The upper convex hull of points in the plane of cost and score."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def convex_hull_indices(
 ) -> list[int]:
     """Return indices of the points on the upper convex hull, by ascending dollars.
 
-    Of equal points, the first is returned.
+    Among equal points, the first is returned.
     """
-    # Plain numbers: a loop over a few points is several times faster without NumPy's scalars.
+    # Use plain floats: a loop over a few points is several times faster without NumPy's scalars.
     x, y = [float(value) for value in dollars], [float(value) for value in scores]
     hull: list[int] = []
     for index in sorted(range(len(x)), key=lambda position: (x[position], -y[position])):

@@ -1,4 +1,4 @@
-"""Measure a router's held-out choices along price weights as a curve of cost against quality."""
+"""Measurement of a router's held-out choices as a curve of cost against quality."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def measure_curve(
         row_weights: Weight of each row, shape (n,), or `None`.
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
             `None`.
-        looks: Number of the experts, the last ones, that are looks of a cascade.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
-            resampled.
+        looks: Number of looks of a cascade, which are the last experts.
+        clusters: Index of each row's cluster, shape (n,), or `None`; whole clusters are resampled.
     """
     rows, experts = errors.shape
     choices = np.vstack([choices, np.tile(np.arange(experts)[:, None], (1, rows))])
@@ -70,7 +69,7 @@ def measure_curve(
 
 
 def effective_number(clusters: NDArray[np.intp]) -> float:
-    """Return the number of equally large clusters that would carry as much information."""
+    """Return the number of equally large clusters with the same amount of information."""
     sizes = np.bincount(clusters).astype(np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum())
 

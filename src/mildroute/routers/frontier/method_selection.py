@@ -1,8 +1,8 @@
-"""The choice of a frontier's method: which routers are fitted, and which of them is kept.
+"""Selection of a frontier's method.
 
-``candidate_methods`` decides before anything is fitted whether ``MildRouter`` is worth its time
-beside cost regression; ``select_method`` keeps the simplest method whose held-out frontier is
-within one standard error of the best.
+``candidate_methods`` decides before the fit whether ``MildRouter`` is worth its time in addition to
+cost regression. ``select_method`` keeps the simplest method whose held-out frontier is within one
+standard error of the best.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def candidate_methods(
         router: The only candidate, or `None` for cost regression and perhaps ``MildRouter``.
         rows: The training rows.
         grid: Price weights, shape (G,).
-        thorough: Whether ``MildRouter`` is a candidate; ``"auto"`` if one of its surrogate losses
-            wins on a sample of the rows.
+        thorough: Whether ``MildRouter`` is a candidate. ``"auto"`` means that it is one if one of
+            its surrogate losses wins on a sample of the rows.
         random_state: Seed of the candidates.
     """
     if router is not None:
@@ -69,7 +69,7 @@ def select_method(methods: list[MeasuredMethod]) -> tuple[MeasuredMethod, str]:
     if gain <= 0:
         return (
             method,
-            "nothing that was tried is better than a random mix of single experts on held-out rows",
+            "no method is better than a random mix of single experts on held-out rows",
         )
     rivals = (
         ""

@@ -21,7 +21,7 @@ _STEPS = 64
 
 @dataclass(frozen=True)
 class Mix:
-    """A random mix of two points of a curve, with its expected figures per query.
+    """A random mix of two points of a curve, with its expected error and bill per query.
 
     Attributes:
         low: Index of the first point.
@@ -110,14 +110,14 @@ class MixPath:
     def _batch_spread(
         self, means: NDArray[np.float64], spread: NDArray[np.float64], queries: int
     ) -> NDArray[np.float64]:
-        """Return the standard deviation of the mean of a batch, draws of a mix included."""
+        """Return the standard deviation of the mean of a batch, including the draws of a mix."""
         squares = self.mix(spread**2 + means**2)
         return np.asarray(np.sqrt(np.maximum(squares - self.mix(means) ** 2, 0.0) / queries))
 
     def kept_quantiles(self, tail: float) -> tuple[float, float]:
-        """Return the ends of the kept share of the score of whichever expert is best.
+        """Return the interval of the kept share of the best expert's score.
 
-        They are those of the first position, less the optimism of its score.
+        It is that of the first position, minus the optimism of its score.
         """
         scores = 1 - self.error_replicates[:, 0] - self.optimism[0]
         best = 1 - self._curve.best_error_replicates
@@ -127,19 +127,19 @@ class MixPath:
         return float(low), float(high)
 
     def saved_replicates(self, base: int, queries: int) -> NDArray[np.float64]:
-        """Return the share saved of the bill of the point at ``base``, shape (B, positions).
+        """Return the saved share of the bill of the point at ``base``, shape (B, positions).
 
-        Both bills are those of a batch like the resampled rows, by a refitted router.
+        Both bills are for a batch like the resampled rows and a refitted router.
         """
         spread = np.hypot(self._batch_spread_of_bill(queries), self._refit_spread)
         bills = np.maximum(self._noisy_bills(spread), 0.0)
-        against = self._curve.dollars_replicates[:, [base]]
-        return np.asarray(1 - bills / np.where(against > 0, against, np.inf))
+        base_bills = self._curve.dollars_replicates[:, [base]]
+        return np.asarray(1 - bills / np.where(base_bills > 0, base_bills, np.inf))
 
     @property
     def _refit_spread(self) -> NDArray[np.float64]:
-        # The spread between the folds' routers. A jackknife would be 1.8 times as wide; even this
-        # covers 99.7% of bills, not 95%.
+        # The spread between the folds' routers. A jackknife would be 1.8 times as wide, although
+        # this spread already covers 99.7% of bills instead of 95%.
         refits = self.mix(self._curve.refit_dollars)
         return (
             np.asarray(refits.std(axis=0, ddof=1))
@@ -177,7 +177,7 @@ def index_of_lowest(
 ) -> int:
     """Return the index of the lowest allowed value.
 
-    Of values equal up to rounding, take the one that is lowest in another column.
+    Among values that are equal up to rounding, take the one that is lowest in another column.
     """
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + ROUNDING * max(abs(lowest), 1e-300))

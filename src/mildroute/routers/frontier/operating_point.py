@@ -1,4 +1,4 @@
-"""Operating points: a target's result, with its figures and intervals."""
+"""Operating points, which targets select, with their figures and intervals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Vertex:
     """One end of a random mix: the router at a price weight, or one expert for every request.
 
     Attributes:
-        price_weight: Weight at which the router decides; for a single expert, the weight that ranks
-            the other experts after it.
+        price_weight: Weight at which the router decides; for a single expert, the weight at which
+            the other experts are ranked after it.
         expert: Index of the single expert, or `None` for the router.
     """
 
@@ -30,18 +30,18 @@ class OperatingPoint:
     Each interval has the stated confidence.
 
     Attributes:
-        vertices: One, or two from which each request draws at random.
+        vertices: One vertex, or two from which each request draws at random.
         dollars_per_1000: Expected bill of 1,000 queries. The interval is for a batch of the stated
             size and covers refitting.
         score: Expected score. The interval is for a batch of the stated size.
         shares: Share of queries that each expert answers, shape (p,).
         saved: Share of the baseline's bill that is saved. The interval is for a batch of the stated
-            size: both bills are taken on the same rows, and refitting and the draws of a mix are
-            covered.
+            size. Both bills are for the same rows, and the interval covers refitting and the draws
+            of a mix.
         baseline: Index of the expert whose bill the user pays today.
         baseline_dollars_per_1000: Bill of the baseline.
         kept_interval: Interval of the kept share of the best single expert's score. It allows for
-            another expert being the best in truth.
+            the possibility that another expert is truly the best.
         best: Index of the expert with the highest score in the table.
         best_score: Score of that expert.
         best_dollars_per_1000: Bill of that expert.
@@ -87,7 +87,7 @@ class OperatingPoint:
 
     @property
     def price_weight(self) -> float:
-        """Return the likelier vertex's price weight: roughly, errors that a dollar is worth."""
+        """Return the price weight of the more probable vertex."""
         return max(self.vertices, key=lambda vertex: vertex.probability).price_weight
 
     @property

@@ -1,4 +1,4 @@
-"""Routers along a grid of price weights, interpolated between its weights."""
+"""Routers along a grid of price weights, with interpolation between its weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["PriceGridRouters"]
 class PriceGridRouters:
     """The fitted routers along the grid.
 
-    Either one router that takes a price weight, or one per grid point, with mixed posteriors.
+    There is either one router that takes a price weight, or one router per grid point, whose
+    posteriors are mixed.
     """
 
     def __init__(self, routers: list[Any], grid: NDArray[np.float64]) -> None:
@@ -32,7 +33,7 @@ class PriceGridRouters:
     ) -> PriceGridRouters:
         """Fit a router along the grid.
 
-        Parameters to search are searched once, in the middle of the grid, and then fixed.
+        Parameters are searched once, in the middle of the grid, and then fixed.
         """
         if template.supports_prices:
             return cls([clone(template).fit_rows(replace(rows, prices=rows.dollars))], grid)
@@ -53,7 +54,7 @@ class PriceGridRouters:
         """Return the posterior (n, p) at a price weight, or at one per row."""
         price_weights = np.asarray(weights, dtype=np.float64)
         if len(self.routers) == 1:
-            return self._of_one(X, price_weights)
+            return self._single_posterior(X, price_weights)
         lower, share = self._between(np.broadcast_to(price_weights, X.shape[0]))
         if price_weights.ndim == 0:
             ends = [(int(lower[0]), 1 - float(share[0])), (int(lower[0]) + 1, float(share[0]))]
@@ -94,7 +95,7 @@ class PriceGridRouters:
             ]
         )
 
-    def _of_one(self, X: Any, weights: NDArray[np.float64]) -> Matrix:
+    def _single_posterior(self, X: Any, weights: NDArray[np.float64]) -> Matrix:
         (router,) = self.routers
         if len(self.grid) == 1 or not router.supports_prices:
             return np.asarray(router.posterior_unchecked(X))

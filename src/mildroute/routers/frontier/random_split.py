@@ -2,8 +2,8 @@
 
 Each request has a draw, a number in [0, 1) that depends only on its id (or its text, or the content
 of its row) and on the seed of the router. A retry therefore gets the same expert, and the library,
-the gateway and the plug-ins decide alike. Without exploration, the propensities of a decision are
-the probabilities of the vertices.
+the gateway and the plug-ins make the same choice. Without exploration, the propensities of a
+decision are the probabilities of the vertices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def request_draws(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.floa
 
     Args:
         keys: Ids of requests, or their texts.
-        seed: Another seed gives unrelated numbers.
+        seed: Seed of the numbers; different seeds give unrelated numbers.
     """
     prefix = hashlib.blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8)
     return np.array([_draw(prefix.copy(), key) for key in keys], dtype=np.float64)
@@ -56,7 +56,7 @@ def row_draws(X: Any, seed: int = 0) -> NDArray[np.float64]:
 
     Args:
         X: Vectors, shape (n, d), dense or sparse (CSR).
-        seed: Another seed gives unrelated numbers.
+        seed: Seed of the numbers; different seeds give unrelated numbers.
     """
     hashes = hash_rows(X, seed)
     repeats = _count_earlier(hashes)
@@ -66,7 +66,7 @@ def row_draws(X: Any, seed: int = 0) -> NDArray[np.float64]:
 
 
 def _count_earlier(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return how many equal values precede each value."""
+    """Return the number of equal values that precede each value."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -78,7 +78,7 @@ def _count_earlier(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _draw(digest: hashlib.blake2b, key: str | bytes) -> float:
     if not isinstance(key, (str, bytes)):
-        raise ArgumentError(f"request ids must be strings, got {key!r}; take str of it.")
+        raise ArgumentError(f"request ids must be strings, got {key!r}; convert it with str().")
     digest.update(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key)
-    # 53 bits, so that the largest number is still below 1.
+    # Use 53 bits, so that the largest number is still below 1.
     return (int.from_bytes(digest.digest(), "little") >> 11) * 2.0**-53

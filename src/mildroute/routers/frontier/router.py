@@ -1,7 +1,4 @@
-"""One router for every target.
-
-The frontier of cost against quality can be operated at any of its points.
-"""
+"""A router for every target, which can operate at any point of its cost-quality frontier."""
 
 from __future__ import annotations
 
@@ -34,30 +31,30 @@ from mildroute.routers.training_rows import FoldVectors, Matrix, Progress, Train
 
 __all__ = ["FrontierRouter"]
 
-# Share of the posterior that a single expert has at its vertex; the rest ranks the experts to ask
-# if it fails.
+# Share of the posterior that a single expert has at its vertex. The other experts share the rest,
+# which ranks them in case the first one fails.
 _TO_EXPERT = 0.6
 
 
 class FrontierRouter(RouterMixin, BaseEstimator):
-    """A router along a grid of price weights, with the frontier from which targets pick a point.
+    """A router along a grid of price weights, with a frontier on which targets select a point.
 
-    One artifact holds both. The frontier is the upper convex hull of the router's points and the
+    One artifact contains both. The frontier is the upper convex hull of the router's points and the
     single experts, measured on rows that the router was not trained on. Between two of its
     vertices, each request is decided at random. A budget is therefore used up, a quality is not
     overpaid, and no target does worse than a random mix of two experts, up to estimation error. The
     method is chosen once, for the whole frontier.
 
-    Targets in quality read costs as errors: a score is one minus the cost without the price.
+    Quality targets interpret costs as errors: a score is one minus the cost without the price.
 
     Args:
-        router: The router to fit along the grid. Defaults to cost regression, see
-            :class:`~mildroute.routers.regression.RegressionRouter`, or :class:`MildRouter` if that
-            is better, see ``thorough``.
-        price_weights: The grid: how much error one dollar is worth; ascending, from 0.
+        router: The router to fit along the grid. Defaults to cost regression (see
+            :class:`~mildroute.routers.regression.RegressionRouter`), or to :class:`MildRouter` if
+            it is better (see ``thorough``).
+        price_weights: The grid, in units of error per dollar, ascending from 0.
         price_weight: Weight used if ``predict`` receives `None` and no operating point is set.
         thorough: Whether to fit :class:`MildRouter` along the grid as well, which doubles the time,
-            and to keep it if its frontier is better by more than one standard error. ``"auto"``
+            and to select it if its frontier is better by more than one standard error. ``"auto"``
             does so if a surrogate loss wins a search on a sample of the rows.
         n_jobs: Number of processes that fit folds; `None` means one.
         random_state: Seed of the folds, of the routers, and of random mixes.
@@ -67,7 +64,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         grid_: The grid, shape (G,).
         curve_: Held-out dollars, errors and shares of the router's points and of the single
             experts, as plain columns.
-        selection_: The selected method and the reason, in words.
+        selection_: Description of the selected method and the reason.
         point_: The operating point in use, as plain values, or `None`.
 
     Example:
@@ -79,7 +76,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         >>> router = FrontierRouter(price_weights=weights).fit(X, errors, prices=prices)
         >>> [float(router.predict(X, price_weight=w).mean().round(1)) for w in weights]
         [1.0, 0.5, 0.0]
-        >>> # Between always the first, 1 dollar, and the router, 5.5 dollars.
+        >>> # The budget lies between the first expert (1 dollar) and the router (5.5 dollars).
         >>> point = router.for_budget(3.0)
         >>> point.is_mixed, round(float(router.predict(X, point=point).mean()), 1)
         (True, 0.2)
@@ -113,7 +110,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def _fit_rows(self, rows: TrainingRows, progress: Progress | None) -> None:
         if rows.sample_weight is not None and rows.folds is not None:
-            raise ArgumentError("folds go without sample_weight; leave one of them out.")
+            raise ArgumentError("folds cannot be combined with sample_weight; omit one of them.")
         rows = rows.with_weight()
         grid = _grid(self.price_weights)
         self.grid_ = grid if rows.dollars.any() else np.zeros(1)
@@ -127,7 +124,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             thorough=self.thorough,
             random_state=self.random_state,
         )
-        methods = self._fit_all(candidates, rows, folds, progress or _tell_nobody)
+        methods = self._fit_all(candidates, rows, folds, progress or _ignore_progress)
         selected, self.selection_ = select_method(methods)
         self.routers_ = selected.along.routers
         self._folds = selected.folds
@@ -138,13 +135,13 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
         """Set the operating point.
 
-        ``predict`` and its siblings use it unless an argument says otherwise.
+        ``predict`` and related methods use it unless an argument overrides it.
         """
         check_is_fitted(self)
         if point is not None and not isinstance(point, OperatingPoint):
             raise ArgumentError(
-                f"point must be an OperatingPoint or none, got {point!r}; for_quality and"
-                " for_budget make one."
+                f"point must be an OperatingPoint or None, got {point!r}; for_quality and"
+                " for_budget return one."
             )
         self.point_ = None if point is None else asdict(point)
         return self
@@ -224,8 +221,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     ) -> Matrix:
         """Return the posterior over experts, shape (n, p).
 
-        At an operating point between two vertices it is the mean of theirs, before the random
-        choice.
+        At an operating point between two vertices, it is the mean of their posteriors, before the
+        random choice.
         """
         return self.posterior_unchecked(self._check_predict(X), price_weight, point=point)
 
@@ -249,25 +246,25 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
         The posterior has shape (n, p). Vectors are not checked.
         """
-        of_vertices = []
+        result = []
         posteriors = self._along().posteriors(X, [vertex.price_weight for vertex in point.vertices])
         for vertex, posterior in zip(point.vertices, posteriors, strict=True):
             if vertex.expert is not None:
                 posterior = (1 - _TO_EXPERT) * posterior
                 posterior[:, vertex.expert] += _TO_EXPERT
-            of_vertices.append((vertex.probability, posterior))
-        return of_vertices
+            result.append((vertex.probability, posterior))
+        return result
 
     def cross_val_posterior(self, price_weight: float | None = None) -> Matrix:
         """Return out-of-fold posteriors of the training rows, shape (n, p).
 
-        Only available after a fit in this process.
+        They are available only after a fit in this process.
         """
         check_is_fitted(self)
         if self._folds is None:
             raise ArgumentError(
-                "held-out posteriors are known only to a router that was fitted in this process;"
-                " fit it again."
+                "held-out posteriors are available only from a router that was fitted in this"
+                " process; fit it again."
             )
         point = self._point(price_weight, None)
         weight = self.price_weight if price_weight is None else price_weight
@@ -290,7 +287,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def for_budget(
         self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """Return the point of highest score whose bill stays within a budget.
+        """Return the point with the highest score whose bill stays within a budget.
 
         Args:
             dollars_per_1000: Dollars for 1,000 queries.
@@ -303,8 +300,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         curve = self._curve()
         if not curve.dollars.any():
             raise ArgumentError(
-                f"a budget of {dollars_per_1000:g} needs prices, got a router fitted without; fit"
-                " with prices."
+                f"a budget of {dollars_per_1000:g} needs prices, got a router fitted without them;"
+                " fit with prices."
             )
         return curve.for_budget(dollars_per_1000, confidence, queries)
 
@@ -321,7 +318,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def for_share(
         self, expert: str, at_most: float, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """Return the point of highest score that sends an expert at most this share of queries."""
+        """Return the point with the highest score that limits an expert's share of queries."""
         curve = self._curve()
         names = list(self.experts_)
         if expert not in names:
@@ -353,7 +350,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def alone(
         self, expert: str, *, confidence: float = 0.95, queries: int = 1000
     ) -> OperatingPoint:
-        """Return the operating point at which one expert answers everything."""
+        """Return the operating point at which one expert answers all queries."""
         curve, names = self._curve(), list(self.experts_)
         if expert not in names:
             raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
@@ -361,7 +358,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     @property
     def validation_(self) -> dict[str, Any]:
-        """Score, bill and price weight of the operating point in use.
+        """Return score, bill and price weight of the operating point in use.
 
         The 95% intervals are from held-out rows.
         """
@@ -392,8 +389,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def expected_errors(self, shape: tuple[int, int]) -> Matrix:
         """Return the expected error of each expert on each training row, out of fold.
 
-        Only available if the fitted routers predict errors, and before the router is stored. Rows
-        in no fold are NaN.
+        It is available only if the fitted routers predict errors, and only before the router is
+        stored. Rows in no fold are NaN.
         """
         errors = np.full(shape, np.nan)
         for along, held_out, vectors in self._folds or ():
@@ -405,7 +402,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def _point(self, price_weight: Any, point: OperatingPoint | None) -> OperatingPoint | None:
         if price_weight is not None and point is not None:
-            raise ArgumentError("give a price_weight or a point, not both.")
+            raise ArgumentError("pass a price_weight or a point, not both.")
         return point if price_weight is not None or point is not None else self.operating_point
 
     def _weights(self, price_weight: Any, rows: int) -> Any:
@@ -429,7 +426,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     ) -> Matrix:
         """Return the posterior that decides each row.
 
-        It belongs to the row's price weight, or to the vertex drawn for the row.
+        It is that of the row's price weight, or of the vertex drawn for the row.
         """
         chosen = self._point(price_weight, point)
         if request_ids is not None and len(request_ids) != X.shape[0]:
@@ -451,28 +448,28 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         templates: list[Any],
         rows: TrainingRows,
         parts: Sequence[FoldVectors],
-        tell: Progress,
+        progress: Progress,
     ) -> list[MeasuredMethod]:
         steps, methods = len(templates) * (len(parts) + 2), []
-        for number, template in enumerate(templates):
-            base = number * (len(parts) + 2)
+        for index, template in enumerate(templates):
+            base = index * (len(parts) + 2)
             name = type(template).__name__
-            tell(base, steps, f"{name} on all rows")
+            progress(base, steps, f"{name} on all rows")
             along = PriceGridRouters.fitted(template, rows, self.grid_)
-            tell(base + 1, steps, f"{name} on folds")
+            progress(base + 1, steps, f"{name} on folds")
             copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
                 delayed(refit_without)(template, along, rows, part) for part in parts
             )
             folds = []
             for done, copy in enumerate(copies):
                 folds.append(copy)
-                tell(base + 2 + done, steps, f"{name} on folds")
+                progress(base + 2 + done, steps, f"{name} on folds")
             methods.append(measure_folds(name, along, folds, rows, parts))
-        tell(steps, steps, "done")
+        progress(steps, steps, "done")
         return methods
 
 
-def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
+def _ignore_progress(_done: int, _steps: int, _description: str) -> None:
     """Ignore progress."""
 
 
@@ -483,7 +480,7 @@ def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
         grid = np.empty(0)
     if grid.ndim != 1 or len(grid) < 2 or grid[0] != 0 or not (np.diff(grid) > 0).all():
         raise ArgumentError(
-            f"price_weights must be two numbers or more that ascend from 0, got"
+            f"price_weights must be two or more numbers that ascend from 0, got"
             f" {price_weights!r:.80}; for example (0, 1, 10, 100)."
         )
     check_price_weight(grid)

@@ -1,4 +1,4 @@
-"""Targets: a quality, a budget or a price weight that an operating point is chosen by."""
+"""Targets that select an operating point: a quality, a budget or a price weight."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
     "quality_hint",
 ]
 
-# Maximum number of errors that a dollar may be worth: cost dominates long before, and products with
-# it stay far from overflow.
+# Maximum number of errors that a dollar may be worth. Cost dominates at much smaller weights, and
+# products with this one are far from overflow.
 _HIGHEST_PRICE_WEIGHT = 1e15
-# Multiple of the best single expert's score above which a quality is taken for a percentage.
+# Multiple of the best single expert's score above which a quality is assumed to be a percentage.
 HIGHEST_QUALITY = 1.5
 
 
@@ -36,7 +36,7 @@ def check_quality(fraction_of_best: float) -> None:
 
 
 def quality_hint(value: float) -> str:
-    """Return what was probably meant by a quality that is too large."""
+    """Return a suggestion for a quality that is too large."""
     return f"did you mean {value / 100:g}?" if 10 <= value <= 100 else "0.95 is a usual value."
 
 
@@ -52,9 +52,9 @@ def check_price_weight(price_weight: Any) -> None:
         )
 
 
-def check_target(what: str, value: float) -> None:
+def check_target(name: str, value: float) -> None:
     if not 0 <= value < np.inf:
-        raise ArgumentError(f"{what} must be finite and not negative, got {value}.")
+        raise ArgumentError(f"{name} must be finite and not negative, got {value}.")
 
 
 def check_promise(confidence: float, queries: int) -> None:
@@ -65,7 +65,7 @@ def check_promise(confidence: float, queries: int) -> None:
     if not queries >= 1:
         raise ArgumentError(
             f"queries must be at least 1, got {queries}; it is the size of the batch that the"
-            " promise is about."
+            " promise covers."
         )
 
 
@@ -75,14 +75,14 @@ TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
 # Kinds of targets, each with the description of a usual value.
 _USUAL: dict[str, str] = {
     "price weight": "10 makes a dollar worth ten errors",
-    "budget": "give dollars per 1,000 queries, such as 1.5",
+    "budget": "pass dollars per 1,000 queries, such as 1.5",
     "quality": "0.95 keeps 95% of the best expert's score",
 }
 
 
 @dataclass(frozen=True)
 class Target:
-    """The target by which an operating point is chosen.
+    """A target by which an operating point is chosen.
 
     Attributes:
         kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
@@ -98,7 +98,7 @@ class Target:
     value: float
 
     def __post_init__(self) -> None:
-        """Raise an error for values that cannot be a target."""
+        """Raise an error for invalid values."""
         if self.kind not in _USUAL:
             raise ArgumentError(
                 f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
