@@ -119,7 +119,7 @@ def test_people_see_what_each_saves_and_keeps(
         assert words in result.output
     both = mildroute("compare", table, "--budget", 5, "--price-weight", 3)
     assert both.exit_code == 2
-    assert "give one of --budget, --quality and --price-weight" in both.stderr
+    assert "give only one of --budget, --quality and --price-weight" in both.stderr
 
 
 def test_an_unknown_encoder_is_named_with_those_there_are(

@@ -60,7 +60,7 @@ def test_a_budget_or_a_quality_is_another_point_and_is_judged(
         > cheap["evaluation"]["dollars_per_1000"]["value"]
     )
     assert (
-        "give one of"
+        "give only one of"
         in mildroute("evaluate", router, held_out, "--budget", 2, "--quality", 0.9).stderr
     )
     assert "did you mean 0.95?" in mildroute("evaluate", router, held_out, "--quality", 95).stderr
@@ -75,8 +75,8 @@ def test_people_see_what_is_kept_and_saved_first(
     place = next(number for number, line in enumerate(lines) if re.match(title, line))
     assert any(line.strip().startswith("your baseline") for line in lines[:place])
     figures = [line.strip() for line in lines[place + 4 :]]
-    assert figures[0].startswith("saved of the bill of large")
-    assert figures[1].startswith("kept of the score of large")
+    assert figures[0].startswith("saved of large's bill")
+    assert figures[1].startswith("kept of large's score")
 
 
 def test_the_report_is_one_file_that_needs_no_network(
@@ -108,7 +108,7 @@ def test_a_report_that_cannot_be_written_is_said(
         "evaluate", router, held_out, "--report", tmp_path / "no" / "such" / "folder.html"
     )
     assert result.exit_code == 2
-    assert "choose another place" in result.stderr
+    assert "choose another path" in result.stderr
 
 
 def test_a_table_without_an_expert_of_the_router_is_refused(
@@ -151,4 +151,6 @@ def test_a_report_without_its_packages_names_the_command_before_the_router_is_re
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{package}; run: pip install .*\[report"):
-        evaluate_router(tmp_path / "no_router", "no_table", report=tmp_path / "report.html")
+        evaluate_router(
+            folder=tmp_path / "no_router", source="no_table", report=tmp_path / "report.html"
+        )

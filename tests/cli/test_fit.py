@@ -138,7 +138,7 @@ def test_two_targets_are_one_too_many(
     result = mildroute("fit", table, "--budget", 5, "--quality", 0.9, "--out", tmp_path / "router")
     assert result.exit_code == 2
     assert (
-        "give one of --budget, --quality and --price-weight, got --budget and --quality"
+        "give only one of --budget, --quality and --price-weight, got --budget and --quality"
         in result.stderr
     )
 

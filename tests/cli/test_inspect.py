@@ -36,7 +36,7 @@ def test_without_a_price_weight_money_is_spoken_of(
         "% less than large",
         "possible savings on the bill of large, the most expensive",
         "by a quick router",
-        "by a coin",
+        "by a random mix",
     ):
         assert words in result.output
     assert "gain at most" not in result.output

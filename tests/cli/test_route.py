@@ -176,7 +176,7 @@ def test_what_is_unlike_the_training_data_goes_to_the_best_single_expert(
 ) -> None:
     """Training texts are a start and a number.
 
-    At 3,000 errors a dollar the small one is the best.
+    At 3,000 errors per dollar the small one is the best.
     """
     found = [
         json.loads(

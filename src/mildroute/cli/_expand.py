@@ -1,4 +1,4 @@
-"""Commands that take their options in groups, each group a dataclass."""
+"""Expand command parameters that are dataclasses into one option per field."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         hint = hints[parameter.name]
         if is_dataclass(hint):
             groups[parameter.name] = hint
-            parameters += _parameters_of(hint)
+            parameters += _option_parameters(hint)
         else:
             parameters.append(
                 parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)
@@ -50,7 +50,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parameters_of(group: Any) -> list[inspect.Parameter]:
+def _option_parameters(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(

@@ -35,15 +35,14 @@ def report_fit(
     is_default: bool = True,
     as_json: bool,
 ) -> None:
-    """Print the result of a fit for people, or as JSON.
+    """Print the result of a fit as text or JSON.
 
     Args:
         fitted: The router and its operating point.
-        folder: Folder that it is stored in.
+        folder: Folder where the router is stored.
         rows: Number of training rows.
         hold_out: File of held-out rows, or ``None``.
-        is_default: Whether the router was chosen by default, so that its method goes without
-            saying.
+        is_default: Whether the default router was fitted; its method is then not printed.
         as_json: Whether to print JSON.
     """
     if as_json:
@@ -53,14 +52,14 @@ def report_fit(
 
 
 def _as_dict(fitted: FittedRouter, folder: Path, rows: int) -> dict[str, Any]:
-    """Return what --json prints."""
+    """Return the content of the --json output."""
     from mildroute._format import to_jsonable
     from mildroute.fitting.descriptions import describe_router
 
     point = fitted.point
-    plain_point = None
+    point_fields = None
     if point is not None:
-        plain_point = to_jsonable(point) | {
+        point_fields = to_jsonable(point) | {
             "price_weight": point.price_weight,
             "is_mixed": point.is_mixed,
         }
@@ -69,7 +68,7 @@ def _as_dict(fitted: FittedRouter, folder: Path, rows: int) -> dict[str, Any]:
         "about": describe_router(fitted.router),
         "rows": rows,
         "experts": list(fitted.router.experts_),
-        "point": plain_point,
+        "point": point_fields,
         "note": fitted.note,
         "lines": to_jsonable(fitted.lines),
         "new_groups": to_jsonable(fitted.new_groups),
@@ -104,7 +103,7 @@ def _print_fitted(
         print_sentence(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")
 
 
-def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
+def _describe_method(fitted: FittedRouter, point: OperatingPoint) -> str:
     from mildroute._format import pluralize
 
     choice: str = fitted.router.router_.selection_
@@ -133,7 +132,7 @@ def _print_point(fitted: FittedRouter, point: OperatingPoint) -> None:
         [
             f"operating point: {fitted.note}",
             f"it {split_words(point, names, looks)}",
-            f"method: {_method(fitted, point)}",
+            f"method: {_describe_method(fitted, point)}",
             (
                 f"expected on further queries: score {score}, {bill} dollars per 1,000 [{low},"
                 f" {high}]"

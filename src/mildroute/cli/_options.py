@@ -1,4 +1,4 @@
-"""Options that several commands share, alone and in groups."""
+"""Options that several commands share, and dataclasses that group them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Source: TypeAlias = Annotated[
 ]
 InputColumn: TypeAlias = Annotated[
     str | None,
-    typer.Option("--input", help="Column of the texts; guessed by default.", metavar="COLUMN"),
+    typer.Option(
+        "--input", help="Column that holds the texts; inferred by default.", metavar="COLUMN"
+    ),
 ]
 ScoreColumns: TypeAlias = Annotated[
     list[str] | None,
@@ -43,11 +45,9 @@ ScoreScale: TypeAlias = Annotated[
 ]
 PriceUnit: TypeAlias = Annotated[
     str | None,
-    typer.Option("--price-unit", help="Number of tokens that --prices are for: 1M, 1K or token."),
+    typer.Option("--price-unit", help="Token unit of --prices: 1M, 1K or token."),
 ]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
-]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Experts: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -67,33 +67,35 @@ Prices: TypeAlias = Annotated[
 ]
 OutputTokens: TypeAlias = Annotated[
     float | None,
-    typer.Option("--output-tokens", help="Tokens of an answer, if the table has no counts.", min=0),
+    typer.Option("--output-tokens", help="Tokens per answer, if the table has no counts.", min=0),
 ]
 Missing: TypeAlias = Annotated[
     str,
     typer.Option(
         "--missing",
         help=(
-            "Treatment of missing scores: raise an error, count them as zero, drop the row or, in"
+            "How to treat missing scores: raise an error, count them as zero, drop the row or, in"
             " fit, keep the row and estimate the score of the expert that was not asked."
         ),
     ),
 ]
 Budget: TypeAlias = Annotated[
     float | None,
-    typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0),
+    typer.Option("--budget", help="Maximum dollars per 1,000 queries.", min=0),
 ]
 Quality: TypeAlias = Annotated[
     float | None,
     typer.Option(
         "--quality",
-        help="At least this share of the score of the best single expert, such as 0.95.",
+        help="Minimum share of the best single expert's score, such as 0.95.",
         min=0,
     ),
 ]
 PriceWeight: TypeAlias = Annotated[
     float | None,
-    typer.Option("--price-weight", help="Number of errors that one dollar is worth.", min=0),
+    typer.Option(
+        "--price-weight", help="Exchange rate between quality and cost: errors per dollar.", min=0
+    ),
 ]
 Encoder: TypeAlias = Annotated[
     str,
@@ -106,20 +108,21 @@ Encoder: TypeAlias = Annotated[
     ),
 ]
 Seed: TypeAlias = Annotated[
-    int, typer.Option("--seed", help="Seed of splits, folds and clusterings.", min=0, max=2**32 - 1)
+    int, typer.Option("--seed", help="Seed for splits, folds and clustering.", min=0, max=2**32 - 1)
 ]
 By: TypeAlias = Annotated[
     str,
     typer.Option(
         "--by",
         help=(
-            "How to split: random, group, time, column (the column 'split' holds train or test),"
-            " or auto, which means column if there is one, else random."
+            "How to split: random, group, time, column (the 'split' column holds train or test),"
+            " or auto (column if the table has one, otherwise random)."
         ),
     ),
 ]
 TestShare: TypeAlias = Annotated[
-    float, typer.Option("--test", help="Share of the rows to test on.", min=0.01, max=0.9)
+    float,
+    typer.Option("--test", help="Share of the rows to hold out for testing.", min=0.01, max=0.9),
 ]
 
 
@@ -133,13 +136,13 @@ class TargetOptions:
 
     @property
     def target(self) -> Target | None:
-        """Return the one target that was given, or ``None``."""
+        """Return the given target, or ``None``."""
         return target_of(self.budget, self.quality, self.price_weight)
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read a cost table: prices, missing scores and columns."""
+    """Options for reading a cost table: prices, missing scores and columns."""
 
     prices: Prices = None
     price_unit: PriceUnit = None
@@ -151,7 +154,7 @@ class TableOptions:
 
     @property
     def score_columns(self) -> dict[str, str] | list[str] | None:
-        """Return the column of each expert, or the columns alone if no option names an expert.
+        """Return each expert's column, or only the columns if no option names an expert.
 
         Example:
             >>> TableOptions(scores=["GPT=gpt-4o", "small"]).score_columns
@@ -184,12 +187,12 @@ class TableOptions:
         return worst, best
 
     def check_prices(self) -> None:
-        """Raise an error for options about prices without prices."""
+        """Raise an error if an option that needs --prices is given without it."""
         if self.prices is not None:
             return
         if self.output_tokens is not None:
             raise ArgumentError(
-                f"--output-tokens {self.output_tokens:g} needs --prices to become dollars; give"
+                f"--output-tokens {self.output_tokens:g} needs --prices to compute dollars; give"
                 " both or neither."
             )
         if self.price_unit is not None:
@@ -200,7 +203,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """How to split a table into rows to learn from and rows to measure on."""
+    """Options for splitting a table into training and test rows."""
 
     test: TestShare = 0.2
     by: By = "auto"
@@ -209,7 +212,7 @@ class SplitOptions:
 def target_of(
     budget: float | None, quality: float | None, price_weight: float | None
 ) -> Target | None:
-    """Return the one target that was given; ``None`` without a target.
+    """Return the only given target, or ``None``.
 
     Example:
         >>> target_of(None, 0.95, None)
@@ -226,6 +229,6 @@ def target_of(
         targets["--price-weight"] = Target("price weight", price_weight)
     if len(targets) > 1:
         raise ArgumentError(
-            f"give one of --budget, --quality and --price-weight, got {' and '.join(targets)}."
+            f"give only one of --budget, --quality and --price-weight, got {' and '.join(targets)}."
         )
     return next(iter(targets.values()), None)

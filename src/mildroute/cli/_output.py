@@ -1,4 +1,4 @@
-"""What commands print: tables, sentences, JSON and progress bars."""
+"""Print tables, sentences, JSON and progress bars."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mildroute.fitting.result import Line
 
 
-_WIDTH_OF_FILES = 140
+_FILE_WIDTH = 140
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours, for people to read.
+    """Return a human-readable duration in seconds, minutes or hours.
 
     Example:
         >>> duration(42), duration(600), duration(9000)
@@ -69,8 +69,8 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     if sys.stdout.isatty():
         Console().print(table)
         return
-    # In a file or a pipe, lines need not fit a screen, and trailing blanks are useless.
-    console = Console(width=_WIDTH_OF_FILES)
+    # In a file or a pipe, lines need not fit a screen, and trailing blanks have no use.
+    console = Console(width=_FILE_WIDTH)
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():
@@ -78,7 +78,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def print_lines(lines: Sequence[Line]) -> None:
-    """Print dollars and quality of today's expert, the simplest alternative and the router.
+    """Print the dollars and quality of today's expert, the simplest alternative and the router.
 
     Example:
         >>> print_lines(())
@@ -88,9 +88,9 @@ def print_lines(lines: Sequence[Line]) -> None:
     rows = [
         [
             line.role,
-            _figure(line.dollars_per_1000, "{:.4g}", "{:.3g}"),
-            _figure([100 * end for end in line.saved], "{:.0f}%", "{:.0f}"),
-            _figure([100 * end for end in line.kept], "{:.1f}%", "{:.1f}"),
+            _format_figure(line.dollars_per_1000, "{:.4g}", "{:.3g}"),
+            _format_figure([100 * end for end in line.saved], "{:.0f}%", "{:.0f}"),
+            _format_figure([100 * end for end in line.kept], "{:.1f}%", "{:.1f}"),
         ]
         for line in lines
     ]
@@ -98,15 +98,15 @@ def print_lines(lines: Sequence[Line]) -> None:
     print_notes([f"{line.role}: {line.words}" for line in lines], mark="")
 
 
-def _figure(figure: Sequence[float], form: str, end_form: str) -> str:
-    """Return a figure with its interval, except for an interval without width."""
+def _format_figure(figure: Sequence[float], value_format: str, bound_format: str) -> str:
+    """Return a figure with its interval, unless the interval has zero width."""
     value, low, high = figure
     if math.isnan(value):
         return "unknown"
     # Avoids a negative zero.
-    first, last = (end_form.format(end + 0.0 if round(end, 4) else 0.0) for end in (low, high))
-    shown = form.format(value if round(value, 4) else 0.0)
-    return shown if first == last else f"{shown} [{first}, {last}]"
+    first, last = (bound_format.format(end + 0.0 if round(end, 4) else 0.0) for end in (low, high))
+    formatted = value_format.format(value if round(value, 4) else 0.0)
+    return formatted if first == last else f"{formatted} [{first}, {last}]"
 
 
 def print_notes(notes: Sequence[str], mark: str = "-") -> None:

@@ -37,14 +37,14 @@ def load_table(
 ) -> CostTable:
     """Read a table, select experts and add dollars.
 
-    Guesses about columns and the treatment of missing scores are reported on the error stream.
+    Inferred columns and the treatment of missing scores are reported on the error stream.
 
     Args:
         source: Path or URL.
         options: Columns, prices and the treatment of missing scores.
-        experts: Names of the experts to select; ``None`` selects all experts.
+        experts: Names of the experts to select; ``None`` selects all.
         answers: Whether to read the answers as well.
-        partial: Whether experts may have been left out for some queries, which allows
+        partial: Whether scores may be missing because experts were not asked, which allows
             ``missing="keep"``.
 
     Returns:
@@ -81,7 +81,7 @@ def load_table(
 
 
 def split_of(table: CostTable, by: str) -> str:
-    """Return how to split a table; ``"auto"`` means by its split column if it has one.
+    """Return the split method; ``"auto"`` selects the table's split column if it has one.
 
     Example:
         >>> from mildroute.costs.table import CostTable
@@ -95,7 +95,7 @@ def split_of(table: CostTable, by: str) -> str:
 
 
 def judge_of(source: str) -> str | None:
-    """Return name and version of the judge that scored a table, from ``mildroute collect``.
+    """Return the name and version of the judge, as ``mildroute collect`` stored them.
 
     Returns ``None`` if the table does not contain them.
 
@@ -111,16 +111,16 @@ def judge_of(source: str) -> str | None:
     files = (
         [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
     )
-    written = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
-    if written is None:
+    metadata = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
+    if metadata is None:
         return None
     try:
-        name, version = json.loads(written)["judge"]
-    except (ValueError, LookupError, TypeError) as broken:
+        name, version = json.loads(metadata)["judge"]
+    except (ValueError, LookupError, TypeError) as error:
         raise TableError(
             f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the"
             " table again."
-        ) from broken
+        ) from error
     return f"judge {name}, version {version}"
 
 

@@ -37,7 +37,7 @@ INTERRUPTED, BAD_INPUT, OUT_OF_REACH = 1, 2, 3
 
 
 class _Commands(TyperGroup):
-    """Turns errors that are meant for users into one line and an exit code."""
+    """A command group that turns user errors into one line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -84,8 +84,8 @@ app.add_typer(costs)
 app.add_typer(keys)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"mildroute {__version__}")
         raise typer.Exit
 

@@ -26,7 +26,9 @@ __all__ = ["collect_costs"]
 
 # Exit code if an expert has no score at all.
 NO_SCORES = 4
-_REDRAW, _REASONS = 0.25, 2
+_REDRAW_INTERVAL_S = 0.25
+_PRINT_INTERVAL_S = 10.0
+_MAX_REASONS = 2
 _COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ paid", "left", "time left"]
 
 
@@ -34,21 +36,21 @@ _Queries: TypeAlias = Annotated[
     str,
     typer.Argument(
         help=(
-            "Queries as Parquet, CSV or JSON lines, with a column input (or text) and, for most"
-            " judges, reference."
+            "Queries as Parquet, CSV or JSON lines, with an 'input' (or 'text') column and, for"
+            " most judges, a 'reference' column."
         )
     ),
 ]
 _Experts: TypeAlias = Annotated[
-    Path, typer.Option(help="File of experts and their prices.", metavar="experts.yaml")
+    Path, typer.Option(help="Experts file with prices.", metavar="experts.yaml")
 ]
 _Judge: TypeAlias = Annotated[
     str,
     typer.Option(
         help=(
             "Judge: choice, exact, numeric, regex, json, label, tests, graded, pairwise, or a"
-            " plug-in. With several, as in numeric,exact, the column judge names the one for each"
-            " query."
+            " plug-in. With several, such as numeric,exact, the 'judge' column names the one for"
+            " each query."
         )
     ),
 ]
@@ -56,12 +58,12 @@ _Out: TypeAlias = Annotated[Path, typer.Option(help="Folder for the cost table a
 _JudgeSetting: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="Judge setting as name=value, or judge.name=value with several; may be repeated."
+        help="Judge setting as name=value, or judge.name=value with several judges; repeatable."
     ),
 ]
 _MaxDollars: TypeAlias = Annotated[
     float | None,
-    typer.Option(help="Cap on the total dollars ever spent in this folder; no cap by default."),
+    typer.Option(help="Maximum dollars to spend in this folder over all runs; no cap by default."),
 ]
 _ExpertsPerQuery: TypeAlias = Annotated[
     str,
@@ -79,7 +81,7 @@ _Yes: TypeAlias = Annotated[
     typer.Option(
         "--yes",
         "-y",
-        help="Do not prompt before spending; required with --json if calls have a price.",
+        help="Do not prompt before spending; required with --json if calls cost money.",
     ),
 ]
 
@@ -106,22 +108,23 @@ def collect_costs(
     from mildroute.collection.collector import collect
     from mildroute.experts.config import read_experts
 
-    file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
+    file = read_experts(experts)
+    settings = dict(map(_parse_setting, judge_setting or []))
     job = replace(
         _job(queries, file, judge, settings, out, max_dollars, experts_per_query), answers=answers
     )
-    with _live(quiet=as_json) as tell:
+    with _progress_display(quiet=as_json) as report:
         result = collect(
             job,
-            agree=lambda plan: _agreed(plan, job, yes=yes, quiet=as_json),
-            progress=tell,
+            agree=lambda plan: _is_confirmed(plan, job, yes=yes, quiet=as_json),
+            progress=report,
         )
     if result is None:
         print_notes(["nothing was called"], mark="")
     elif as_json:
         print_json(_as_dict(result))
     else:
-        _show(result, max_dollars)
+        _print_result(result, max_dollars)
     if result is not None and any(
         each.done and not each.known and each.done == each.errors for each in result.tallies
     ):
@@ -156,21 +159,21 @@ def _job(
     )
 
 
-def _setting(written: str) -> tuple[str, Any]:
+def _parse_setting(text: str) -> tuple[str, Any]:
     import json
 
     from mildroute.exceptions import ArgumentError
 
-    name, equals, value = written.partition("=")
+    name, equals, value = text.partition("=")
     if not equals:
-        raise ArgumentError(f"a judge setting must be name=value, got {written!r}.")
+        raise ArgumentError(f"a judge setting must be name=value, got {text!r}.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
 
 
-def _agreed(plan: CollectionPlan, job: CollectionJob, *, yes: bool, quiet: bool) -> bool:
+def _is_confirmed(plan: CollectionPlan, job: CollectionJob, *, yes: bool, quiet: bool) -> bool:
     from mildroute._format import pluralize
 
     estimates = plan.estimates
@@ -245,7 +248,7 @@ def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
         else []
     )
     notes += [
-        f"{name} is called for each verdict, which is paid on top and within the cap"
+        f"each verdict calls {name}, which costs extra and counts toward the cap"
         for name in judging
     ]
     if plan.coverage.scorable < plan.coverage.queries:
@@ -255,7 +258,7 @@ def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
 
 
 @contextmanager
-def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]]:
+def _progress_display(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]]:
     """Yield a function that shows progress: a live table on a terminal, lines elsewhere."""
     from rich.console import Console
     from rich.live import Live
@@ -265,14 +268,15 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]
         return
     console = Console(stderr=True)
     display = Live(console=console, auto_refresh=False, transient=True)
-    last, is_started = 0.0, False
+    last_update = 0.0
+    is_started = False
 
-    def tell(tallies: Sequence[ExpertProgress]) -> None:
-        nonlocal last, is_started
+    def report(tallies: Sequence[ExpertProgress]) -> None:
+        nonlocal last_update, is_started
         now = time.monotonic()
-        if now - last < (_REDRAW if console.is_terminal else 10.0):
+        if now - last_update < (_REDRAW_INTERVAL_S if console.is_terminal else _PRINT_INTERVAL_S):
             return
-        last = now
+        last_update = now
         if console.is_terminal:
             if not is_started:
                 display.start()
@@ -287,7 +291,7 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]
             )
 
     try:
-        yield tell
+        yield report
     finally:
         if is_started:
             display.stop()
@@ -304,7 +308,7 @@ def _table(tallies: Sequence[ExpertProgress]) -> Any:
 
 def _tally_row(each: ExpertProgress) -> list[str]:
     scored = each.done - each.errors
-    left = "" if each.seconds_remaining is None else duration(each.seconds_remaining)
+    time_remaining = "" if each.seconds_remaining is None else duration(each.seconds_remaining)
     return [
         each.expert,
         f"{each.known + each.done:,}/{each.total:,}",
@@ -313,11 +317,11 @@ def _tally_row(each: ExpertProgress) -> list[str]:
         f"{each.rate:,.1f}",
         f"{each.dollars:.4g}",
         f"{each.remaining:,}",
-        left if each.state == "calling" else each.state,
+        time_remaining if each.state == "calling" else each.state,
     ]
 
 
-def _show(result: CollectionResult, max_dollars: float | None) -> None:
+def _print_result(result: CollectionResult, max_dollars: float | None) -> None:
     from mildroute._format import format_dollars, pluralize
 
     print_table("collected", _COLUMNS, [_tally_row(each) for each in result.tallies])
@@ -347,8 +351,10 @@ def _show(result: CollectionResult, max_dollars: float | None) -> None:
             " --experts-per-query all"
         )
     for expert, reasons in result.reasons.items():
-        counts = [f"{pluralize(count, 'answer')}: {reason}" for reason, count in reasons[:_REASONS]]
-        more = sum(count for _, count in reasons[_REASONS:])
+        counts = [
+            f"{pluralize(count, 'answer')}: {reason}" for reason, count in reasons[:_MAX_REASONS]
+        ]
+        more = sum(count for _, count in reasons[_MAX_REASONS:])
         notes.append(
             f"{expert}: {'; '.join(counts)}{f'; {more:,} for other reasons' if more else ''}"
         )

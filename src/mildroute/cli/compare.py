@@ -57,8 +57,8 @@ def compare_routers(
     from mildroute.evaluation.comparison import compare
     from mildroute.persistence.named_encoders import get_encoder
 
-    at_target = target.target is not None and target.target.kind != "price weight"
-    routers = _routers(router or [], seed, for_target=at_target)
+    has_target = target.target is not None and target.target.kind != "price weight"
+    routers = _routers(router or [], seed, for_target=has_target)
     table = load_table(source, reading, experts=names_in(experts))
     with progress_bar("compare") as progress:
         comparison = compare(
@@ -78,18 +78,18 @@ def compare_routers(
 
 
 def _routers(names: Sequence[str], seed: int, *, for_target: bool) -> dict[str, Any]:
-    """Return the usual routers, and any others with these names."""
+    """Return the default routers and the named ones."""
     from mildroute.evaluation.comparison import default_routers
     from mildroute.persistence.named_routers import get_router
 
     routers = default_routers(seed, for_target=for_target)
-    usual = {type(each) for each in routers.values()}
-    asked = {name: get_router(name, random_state=seed) for name in names}
-    return routers | {name: each for name, each in asked.items() if type(each) not in usual}
+    default_types = {type(each) for each in routers.values()}
+    named = {name: get_router(name, random_state=seed) for name in names}
+    return routers | {name: each for name, each in named.items() if type(each) not in default_types}
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print a comparison, sorted by cost or, with a target, by what is saved or kept.
+    """Print a comparison, sorted by cost or, with a target, by savings or score kept.
 
     Example:
         >>> from mildroute.evaluation.comparison import Comparison
@@ -110,7 +110,7 @@ def _show_at_price(comparison: Comparison) -> None:
 
     rows = [
         [
-            _name(comparison, row.name),
+            _display_name(comparison, row.name),
             shown_interval(row.deferral_loss, "{:.4f}"),
             format_number(row.score.value, "{:.3f}"),
             (
@@ -120,7 +120,7 @@ def _show_at_price(comparison: Comparison) -> None:
             ),
             format_number(row.gap_closed.value, "{:.1%}"),
             format_number(row.worst_recall, "{:.2f}"),
-            _against(row),
+            _verdict(row),
         ]
         for row in sorted(comparison.rows, key=lambda row: row.deferral_loss.value)
     ]
@@ -130,8 +130,8 @@ def _show_at_price(comparison: Comparison) -> None:
     print_notes(
         [
             (
-                "cost: error plus price weight times dollars; to oracle: share of the way from"
-                f" {_name(comparison, 'best single')};"
+                "cost: error plus price weight times dollars; to oracle: share of the gap from"
+                f" {_display_name(comparison, 'best single')} to the oracle closed;"
             ),
             "worst recall: lowest share of an expert's wins that are sent to a winner;",
             f"ours: {comparison.default}, 'better' and 'worse' at 5% with Holm's correction",
@@ -148,13 +148,13 @@ def _show_at_target(comparison: Comparison) -> None:
     is_budget = target["kind"] == "budget"
     rows = [
         [
-            _name(comparison, row.name),
+            _display_name(comparison, row.name),
             "" if row.saved is None else shown_interval(row.saved, "{:.1%}"),
             "" if row.kept is None else shown_interval(row.kept, "{:.1%}"),
             "" if row.dollars_per_1000 is None else shown_interval(row.dollars_per_1000, "{:.4g}"),
-            _against(row),
+            _verdict(row),
         ]
-        for row in sorted(comparison.rows, key=lambda row: _order(row, is_budget))
+        for row in sorted(comparison.rows, key=lambda row: _sort_key(row, is_budget))
     ]
     print_table(
         _title(comparison),
@@ -190,7 +190,7 @@ def _show_at_target(comparison: Comparison) -> None:
     )
 
 
-def _order(row: ComparisonRow, is_budget: bool) -> tuple[bool, float]:
+def _sort_key(row: ComparisonRow, is_budget: bool) -> tuple[bool, float]:
     if row.kind == "baseline":
         return True, 0.0
     return False, -(row.score if is_budget or row.saved is None else row.saved).value
@@ -203,21 +203,21 @@ def _title(comparison: Comparison) -> str:
     return f"{train} to learn from, {comparison.test_rows:,} to measure"
 
 
-def _name(comparison: Comparison, name: str) -> str:
+def _display_name(comparison: Comparison, name: str) -> str:
     """Return the name of a row, with the expert's name for a single expert."""
     if name == "best in the table":
         return f"best in the table ({comparison.best_by_score})"
     if name != "best single":
         return name
-    priced = bool(
+    has_price = bool(
         comparison.points
         or comparison.settings.get("price_weight")
         or comparison.settings.get("latency_weight")
     )
-    return f"best {'at this price' if priced else 'in the table'} ({comparison.best_single})"
+    return f"best {'at this price' if has_price else 'in the table'} ({comparison.best_single})"
 
 
-def _against(row: ComparisonRow) -> str:
+def _verdict(row: ComparisonRow) -> str:
     if row.holm_p_value is None or row.difference is None:
         return ""
     if row.holm_p_value > 0.05:

@@ -74,7 +74,7 @@ def _estimates(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return estimates for the experts, and notes on the log and on a shadow router.
 
-    Without exploration, no other expert had a chance, so there are no estimates.
+    Without exploration, only one expert could be chosen, so nothing can be estimated.
     """
     from mildroute.evaluation.logged_data import read_logged_decisions
     from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
@@ -112,15 +112,15 @@ def _estimates(
 def _plain_mean(logged: LoggedDecisions, index: int) -> float:
     import numpy as np
 
-    own = logged.costs[logged.has_answer & (logged.chosen == index)]
-    return float(np.mean(own)) if len(own) else float("nan")
+    expert_costs = logged.costs[logged.has_answer & (logged.chosen == index)]
+    return float(np.mean(expert_costs)) if len(expert_costs) else float("nan")
 
 
 def _shadow(
     logged_table: LoggedCostTable, logged: LoggedDecisions
 ) -> tuple[LoggedDecisions | None, list[str]]:
     """Return the decisions for which a shadow router chose a known expert, and its choices."""
-    chosen = dict(
+    shadow_choices = dict(
         zip(
             logged_table.arrow.column("query_id").to_pylist(),
             logged_table.arrow.column("shadow").to_pylist(),
@@ -128,8 +128,8 @@ def _shadow(
         )
     )
     ids = [] if logged.query_ids is None else logged.query_ids.tolist()
-    rows = [row for row, name in enumerate(ids) if chosen[name] in logged.experts]
-    return (logged.take(rows), [chosen[ids[row]] for row in rows]) if rows else (None, [])
+    rows = [row for row, name in enumerate(ids) if shadow_choices[name] in logged.experts]
+    return (logged.take(rows), [shadow_choices[ids[row]] for row in rows]) if rows else (None, [])
 
 
 def _as_dict(
@@ -192,12 +192,12 @@ def _show(
             ],
             rows,
         )
-    others = [
+    summary = [
         f"{logged_table.without_score:,} decisions have no score,"
         f" {logged_table.without_answer:,} no answer;"
         f" {logged_table.unknown:,} scores no decision"
     ]
     if logged_table.samples.rows:
-        others.append(str(logged_table.samples))
+        summary.append(str(logged_table.samples))
     print_notes([*logged_table.notes, *notes], mark="note:")
-    print_notes([*others, f"table: {out}"], mark="")
+    print_notes([*summary, f"table: {out}"], mark="")

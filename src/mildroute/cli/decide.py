@@ -44,14 +44,14 @@ def serve_decisions_of(
     experts: Annotated[
         Path | None,
         typer.Option(
-            help="File of experts, with their prices and contexts; defaults to those of ROUTER.",
+            help="Experts file, with prices and context lengths; defaults to ROUTER's experts.",
             metavar="experts.yaml",
         ),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="File with the expert, or list of experts, of each label, such as a tier.",
+            help="File that maps each label, such as a tier, to an expert or a list of experts.",
             metavar="labels.yaml",
         ),
     ] = None,
@@ -59,7 +59,7 @@ def serve_decisions_of(
     quality: Quality = None,
     price_weight: PriceWeight = None,
     log: Annotated[
-        Path | None, typer.Option(help="Folder for the decision log; without it, no log.")
+        Path | None, typer.Option(help="Folder for the decision log; no log by default.")
     ] = None,
     log_prompts: Annotated[
         bool, typer.Option("--log-prompts", help="Log the texts as well, to learn from them.")
@@ -69,20 +69,20 @@ def serve_decisions_of(
     ] = 0.0,
     exploration_dollars: Annotated[
         float | None,
-        typer.Option(help="Dollars a day that these may be expected to cost.", min=0),
+        typer.Option(help="Maximum expected cost of exploration, in dollars per day.", min=0),
     ] = None,
     key_env: Annotated[
         str | None,
-        typer.Option(help="Environment variable of the key that clients must send."),
+        typer.Option(help="Environment variable that holds the key clients must send."),
     ] = None,
     no_key: Annotated[
         bool, typer.Option("--no-key", help="Allow any client on a non-loopback address.")
     ] = False,
 ) -> None:
-    """Serve the decisions of a stored ROUTER to routers that ask a decision model.
+    """Serve a stored ROUTER's decisions to gateways that query a decision model.
 
     POST /v1/systemone and /v1/decisions answer a choice between experts. The server follows new
-    versions of the artifact and calls no expert. With --ext-proc, it decides for an Envoy.
+    versions of the artifact and calls no expert. With --ext-proc, it decides for Envoy.
 
     Example: mildroute decide router --port 8100 --quality 0.95 --log decisions
     """
@@ -102,8 +102,8 @@ def serve_decisions_of(
             f"a server that others can reach needs a key, got none for {host!r}; give --key-env,"
             " or --no-key if a proxy in front of it authenticates clients."
         )
-    key = None if key_env is None else _key_of(key_env)
-    names = None if labels is None else _read_labels(labels)
+    key = None if key_env is None else _read_key(key_env)
+    label_experts = None if labels is None else _read_labels(labels)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     exploration = ExplorationConfig(rate=exploration_rate, max_dollars_per_day=exploration_dollars)
     config = ServiceConfig(
@@ -128,7 +128,7 @@ def serve_decisions_of(
     def announce(address: str) -> None:
         typer.echo(f"deciding between {', '.join(service.experts)} at {address}/v1/systemone")
 
-    serve_decisions(service, host, port, announce, labels=names, key=key)
+    serve_decisions(service, host, port, announce, labels=label_experts, key=key)
 
 
 def _read_address(text: str) -> tuple[str, int]:
@@ -148,19 +148,19 @@ def _serve_envoy(
     """Serve decisions to Envoy until SIGINT or SIGTERM."""
     from mildroute.integrations.envoy.server import run, serve
 
-    shown = f"[{host}]" if ":" in host else host
+    host_in_url = f"[{host}]" if ":" in host else host
     specs = () if experts is None else experts.experts
     models = {each.name: str(each.settings.get("model") or each.name) for each in specs}
 
     def announce(port: int) -> None:
         names = ", ".join(service.experts)
-        typer.echo(f"deciding between {names} for Envoy at {shown}:{port}")
+        typer.echo(f"deciding between {names} for Envoy at {host_in_url}:{port}")
 
     with service:
-        run(serve(service, f"{shown}:{port}", announce, models))
+        run(serve(service, f"{host_in_url}:{port}", announce, models))
 
 
-def _key_of(variable: str) -> str:
+def _read_key(variable: str) -> str:
     key = os.environ.get(variable, "")
     if not key:
         raise ArgumentError(

@@ -62,11 +62,11 @@ def run_demo(
     save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
     measured = evaluate(fitted.router, held_out, seed=seed)
     provenance = {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"}
-    report, left_out = str(out / "report.html"), ""
+    report, missing_report = str(out / "report.html"), ""
     try:
         write_report(measured, Path(report), provenance)
     except MissingExtraError as error:
-        report, left_out = "", f"none: {error}"
+        report, missing_report = "", f"none: {error}"
     if as_json:
         print_json(
             {
@@ -76,7 +76,7 @@ def run_demo(
             }
         )
         return
-    _show_demo(comparison, measured, fitted.note, out, report or left_out)
+    _show_demo(comparison, measured, fitted.note, out, report or missing_report)
 
 
 def _compare_demo(table: CostTable, seed: int) -> Comparison:
@@ -119,7 +119,7 @@ def _show_demo(
 
 
 def _check_demo_folder(out: Path) -> None:
-    """Create the folder of the demo; refuse a folder with files of anything else."""
+    """Create the demo's folder; refuse one that holds any other files."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         others = {path.name for path in out.iterdir()} - _DEMO_FILES

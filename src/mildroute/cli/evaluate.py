@@ -1,4 +1,4 @@
-"""``mildroute evaluate``: a stored router on rows that it has not seen, with a report."""
+"""``mildroute evaluate``: measure a stored router on unseen rows and write a report."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def evaluate_router(
 
         check_report_extra()
     router = load_router(folder)
-    # The experts come first; looks of a cascade follow, of which a table has no columns.
-    experts = getattr(router, "n_experts", None)
+    # Experts come first; a cascade's looks follow, and have no columns in a table.
+    n_experts = getattr(router, "n_experts", None)
     table = load_table(
         source,
         reading,
-        experts=list(router.experts_)[:experts],
-        answers=experts is not None and experts < len(router.experts_),
+        experts=list(router.experts_)[:n_experts],
+        answers=n_experts is not None and n_experts < len(router.experts_),
     )
     with progress_bar("evaluate") as progress:
         progress(0, 1, f"{len(table):,} queries")
@@ -75,8 +75,8 @@ def evaluate_router(
         _print_evaluation(evaluation, report)
 
 
-def write_report(measured: RouterEvaluation, target: Path, provenance: dict[str, str]) -> None:
-    """Write the HTML report of an assessment.
+def write_report(measured: RouterEvaluation, path: Path, provenance: dict[str, str]) -> None:
+    """Write an evaluation's HTML report.
 
     Example:
         >>> write_report.__name__
@@ -85,17 +85,16 @@ def write_report(measured: RouterEvaluation, target: Path, provenance: dict[str,
     from mildroute.evaluation.report import report_html
     from mildroute.exceptions import ArgumentError
 
-    if target.exists() and not _is_page(target):
+    if path.exists() and not _is_page(path):
         raise ArgumentError(
-            f"a report may replace only another page, got {str(target)!r}, which is not one; choose"
-            " another place."
+            f"a report may overwrite only an HTML page, got {str(path)!r}, which is not one; choose"
+            " another path."
         )
     try:
-        target.write_text(report_html(measured, provenance=provenance), encoding="utf-8")
+        path.write_text(report_html(measured, provenance=provenance), encoding="utf-8")
     except OSError as error:
         raise ArgumentError(
-            f"the report cannot be written to {str(target)!r}: {error.strerror}; choose another"
-            " place."
+            f"the report cannot be written to {str(path)!r}: {error.strerror}; choose another path."
         ) from error
 
 
@@ -108,23 +107,23 @@ def _print_evaluation(measured: RouterEvaluation, report: Path | None) -> None:
     from mildroute.evaluation.savings_sentences import shown_limits
 
     figures, saved = measured.evaluation, measured.savings
-    at_price = f"at {measured.price_weight_used:.4g} errors a dollar"
+    at_price = f"at {measured.price_weight_used:.4g} errors per dollar"
     lines: dict[str, tuple[Interval | None, str]] = {}
     if saved is not None:
-        lines[f"saved of the bill of {saved.baseline}"] = (saved.saved, "{:.1%}")
-        lines[f"kept of the score of {saved.reference}"] = (saved.kept, "{:.1%}")
+        lines[f"saved of {saved.baseline}'s bill"] = (saved.saved, "{:.1%}")
+        lines[f"kept of {saved.reference}'s score"] = (saved.kept, "{:.1%}")
     lines |= {
         "dollars per 1,000": (figures.dollars_per_1000, "{:.4g}"),
         "score": (figures.score, "{:.3f}"),
         f"cost, {at_price}": (figures.deferral_loss, "{:.4f}"),
         f"cost of {figures.reference}, best at this price": (figures.best_single_loss, "{:.4f}"),
-        "cost of the oracle": (figures.oracle_loss, "{:.4f}"),
-        f"way from {figures.reference} to the oracle": (figures.gap_closed, "{:.1%}"),
+        "oracle's cost": (figures.oracle_loss, "{:.4f}"),
+        "share of the gap to the oracle closed": (figures.gap_closed, "{:.1%}"),
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
     rows = [
-        [name, format_number(value.value, form), shown_limits(value, form)]
-        for name, (value, form) in lines.items()
+        [name, format_number(value.value, number_format), shown_limits(value, number_format)]
+        for name, (value, number_format) in lines.items()
         if value is not None
     ]
     print_lines(measured.lines)

@@ -1,4 +1,4 @@
-"""``mildroute fit``: from a table to a router."""
+"""``mildroute fit``: fit a router on a cost table."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _AnswerCharacters: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--answer-characters",
-        help=("Characters of each answer that a cascade sees, from the start; all by default."),
+        help="Number of leading characters of each answer that a cascade reads; all by default.",
         min=1,
     ),
 ]
@@ -104,14 +104,14 @@ _Order: TypeAlias = Annotated[
     Literal["time"] | None,
     typer.Option(
         "--order",
-        help="time: also measure on the latest fifth of the rows what the promise loses there.",
+        help="time: also measure the router on the latest fifth of the rows, to detect drift.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class HoldOutOptions:
-    """The rows to hold out for ``mildroute evaluate``."""
+    """Options for holding out rows for ``mildroute evaluate``."""
 
     hold_out: _HoldOut = None
     force: _Force = False
@@ -119,7 +119,7 @@ class HoldOutOptions:
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """How a router is fitted, and what its savings are compared with."""
+    """Options for the method, and the baseline that its savings are measured against."""
 
     encoder: Encoder = "auto"
     router: _Router = _DEFAULT
@@ -135,7 +135,7 @@ class MethodOptions:
 def fit_router(
     source: Source,
     target: TargetOptions,
-    holding_out: HoldOutOptions,
+    hold_out_options: HoldOutOptions,
     split: SplitOptions,
     method: MethodOptions,
     reading: TableOptions,
@@ -156,8 +156,8 @@ def fit_router(
 
     router = _router_named(method, seed)
     chosen_target = target.target
-    _check_outputs(holding_out, source, out)
-    hold_out = holding_out.hold_out
+    _check_outputs(hold_out_options, source, out)
+    hold_out = hold_out_options.hold_out
     train = load_table(
         source,
         reading,
@@ -188,7 +188,7 @@ def fit_router(
     with progress_bar("fit") as progress:
         fitted = fit_table(train, options, progress=progress)
     folder = save_fitted(fitted, out, train)
-    if held_out is not None:  # saved last, so that these rows belong to the router beside them
+    if held_out is not None:  # saved last, so that the rows match the stored router
         held_out.save(str(hold_out))
     report_fit(
         fitted,
@@ -205,23 +205,23 @@ def _router_named(method: MethodOptions, seed: int) -> Any:
     from mildroute.persistence.named_routers import get_router
 
     if method.jobs == 0:
-        raise ArgumentError("--jobs must be a number of processes, or -1 for one a core, got 0.")
+        raise ArgumentError("--jobs must be a number of processes, or -1 for one per core, got 0.")
     if method.router == _DEFAULT:
         return None
     if method.thorough:
         raise ArgumentError(
-            f"--thorough tries methods by itself, got --router {method.router}; leave one of them"
+            f"--thorough chooses the method itself, got --router {method.router}; leave one of them"
             " out."
         )
     return get_router(method.router, random_state=seed)
 
 
-def _check_outputs(holding_out: HoldOutOptions, source: str, out: Path) -> None:
+def _check_outputs(hold_out_options: HoldOutOptions, source: str, out: Path) -> None:
     """Raise an error before the fit for files and folders that must not be replaced."""
     from mildroute.persistence.artifact import check_replaceable
 
     check_replaceable(out)
-    hold_out = holding_out.hold_out
+    hold_out = hold_out_options.hold_out
     if hold_out is None:
         return
     if Path(hold_out).suffix not in _SUFFIXES:
@@ -232,7 +232,7 @@ def _check_outputs(holding_out: HoldOutOptions, source: str, out: Path) -> None:
         raise ArgumentError(
             f"--hold-out must not be the table itself, got {hold_out!r}; choose another file."
         )
-    if Path(hold_out).exists() and not holding_out.force:
+    if Path(hold_out).exists() and not hold_out_options.force:
         raise ArgumentError(
             f"--hold-out must be a new file, got {hold_out!r}, which exists; remove it, or add"
             " --force."

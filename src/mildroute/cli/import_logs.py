@@ -1,4 +1,4 @@
-"""``mildroute import``: evaluation logs of other tools as a cost table."""
+"""``mildroute import``: turn other tools' evaluation logs into a cost table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _ImportSummary:
 
 
 def import_logs(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Files or folders of logs.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Log files or folders.")],
     out: Annotated[Path, typer.Option("--out", help="Parquet file for the table.")] = Path(
         "costs.parquet"
     ),
@@ -51,11 +51,11 @@ def import_logs(
     prices: Prices = None,
     keep_partial: Annotated[
         bool,
-        typer.Option("--keep-partial", help="Keep prompts that not all experts answered."),
+        typer.Option("--keep-partial", help="Keep prompts that some experts did not answer."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn the logs of promptfoo, lm-eval, inspect_ai, HELM or OpenAI evals into a cost table.
+    """Turn promptfoo, lm-eval, inspect_ai, HELM or OpenAI evals logs into a cost table.
 
     Example: mildroute import results.json --out costs.parquet
     """
@@ -107,8 +107,10 @@ def _new_names(pairs: list[str]) -> dict[str, str]:
 def _print_summary(summary: _ImportSummary) -> None:
     rows = []
     for name, score in summary.mean_scores.items():
-        paid = "" if summary.mean_dollars is None else f"${1000 * summary.mean_dollars[name]:.3g}"
-        rows.append([name, f"{score:.3f}", paid])
+        dollars = (
+            "" if summary.mean_dollars is None else f"${1000 * summary.mean_dollars[name]:.3g}"
+        )
+        rows.append([name, f"{score:.3f}", dollars])
     print_table(f"{summary.rows:,} rows", ["expert", "mean score", "dollars per 1,000"], rows)
     print_notes(summary.notes, mark="note:")
     next_step = f"mildroute fit {summary.table} --quality 0.95 --out router"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["inspect_table"]
 
 
-# Maximum rows of a table that is read into memory to fit a quick router on a sample.
-_MOST_ROWS = 200_000
+# Largest table that is read into memory to fit a quick router on a sample.
+_MAX_ROWS = 200_000
 
 
 @expand_options
@@ -50,14 +50,14 @@ def inspect_table(
     with progress_bar("inspect") as progress:
         progress(0, 1, source)
         if reading == TableOptions(missing=reading.missing):
-            # The table is read in batches, so that its size does not matter.
+            # Read the table in batches, so that its size does not matter.
             summary = describe(source, price_weight=weight, experts=names, missing=reading.missing)
         else:
             table = load_table(source, reading, experts=names)
             summary = describe(table, price_weight=weight)
         judge = judge_of(source)
         potential = None
-        if summary.oracle_dollars_per_1000 is not None and summary.rows <= _MOST_ROWS:
+        if summary.oracle_dollars_per_1000 is not None and summary.rows <= _MAX_ROWS:
             if table is None:
                 table = _read_again(source, names, reading.missing)
             potential = None if table is None else _potential(table, progress)
@@ -69,7 +69,7 @@ def inspect_table(
 
 
 def _read_again(source: str, experts: list[str] | None, missing: str) -> CostTable | None:
-    """Return the table in memory; ``None`` for one that is unfit for learning."""
+    """Return the table in memory, or ``None`` if it is unfit for learning."""
     from mildroute.costs.table import CostTable
     from mildroute.exceptions import TableError
 
@@ -80,7 +80,7 @@ def _read_again(source: str, experts: list[str] | None, missing: str) -> CostTab
 
 
 def _potential(table: CostTable, progress: Callable[[int, int, str], None]) -> Potential | None:
-    """Return what routing could save; ``None`` for a table that is unfit for learning."""
+    """Return the possible savings, or ``None`` if the table is unfit for learning."""
     # These imports load scikit-learn, which takes longer than everything else.
     from mildroute.evaluation.ceiling import potential_of
     from mildroute.exceptions import TableError
@@ -138,7 +138,7 @@ def _gains(summary: TableSummary) -> list[str]:
 
     Sentences are in dollars if the table has them, and in costs if a price weight is given.
     """
-    bill, best = summary.oracle_dollars_per_1000, summary.best_by_score
+    dollars, best = summary.oracle_dollars_per_1000, summary.best_by_score
     lines = [
         f"best in the table: {best.name}, score {best.score:.3f}{_priced(best.dollars_per_1000)}"
     ]
@@ -150,29 +150,29 @@ def _gains(summary: TableSummary) -> list[str]:
             ),
             (
                 f"oracle at price weight {summary.price_weight:g}: score"
-                f" {summary.oracle_score:.3f}, cost {summary.oracle_cost:.4f}{_priced(bill)}"
+                f" {summary.oracle_score:.3f}, cost {summary.oracle_cost:.4f}{_priced(dollars)}"
             ),
             (
-                f"routing can gain at most {summary.possible_gain:.4f} a query in cost (error plus"
-                " price weight times dollars)"
+                f"routing can gain at most {summary.possible_gain:.4f} per query in cost (error"
+                " plus price weight times dollars)"
             ),
         ]
         return lines
-    less = ""
-    if bill is not None and best.dollars_per_1000:
-        less = f", {1 - bill / best.dollars_per_1000:.0%} less than {best.name}"
-    lines.append(f"oracle: score {summary.oracle_score:.3f}{_priced(bill)}{less}")
-    if bill is None:
+    savings = ""
+    if dollars is not None and best.dollars_per_1000:
+        savings = f", {1 - dollars / best.dollars_per_1000:.0%} less than {best.name}"
+    lines.append(f"oracle: score {summary.oracle_score:.3f}{_priced(dollars)}{savings}")
+    if dollars is None:
         lines.append(
             f"routing can raise the score by at most {100 * summary.possible_gain:.1f} points"
         )
     return lines
 
 
-def _priced(bill: float | None) -> str:
+def _priced(dollars: float | None) -> str:
     from mildroute._format import format_number
 
-    return "" if bill is None else f", {format_number(bill, '{:.4g}')} dollars per 1,000"
+    return "" if dollars is None else f", {format_number(dollars, '{:.4g}')} dollars per 1,000"
 
 
 def _print_potential(potential: Potential, summary: TableSummary) -> None:
@@ -189,27 +189,30 @@ def _print_potential(potential: Potential, summary: TableSummary) -> None:
         ]
         for level in potential.levels
     ]
-    is_tried = potential.levels[0].router is not None
-    tried = ["in reach", "by a quick router [95%]"] if is_tried else []
-    known = " in reach: if their chances were known as far as inputs tell;" if is_tried else ""
-    sure = (
+    has_router = potential.levels[0].router is not None
+    router_columns = ["achievable", "by a quick router [95%]"] if has_router else []
+    achievable = " achievable: the most that any router could save from the inputs alone;"
+    guaranteed = (
         "a quick router and a random mix of two experts keep that score"
-        if tried
+        if has_router
         else "a random mix of two experts keeps that score"
     )
-    drawn = "" if potential.rows == summary.rows else f", on {potential.rows:,} of the rows"
+    sample = "" if potential.rows == summary.rows else f", on {potential.rows:,} of the rows"
     print_lines(potential.lines)
     print_notes(
         [
             f"possible savings on the bill of {potential.baseline}, the most expensive, while"
-            f" keeping a share of the score of {potential.best}, the best in the table{drawn}:"
+            f" keeping a share of the score of {potential.best}, the best in the table{sample}:"
         ],
         mark="",
     )
-    print_table("", ["score kept", "at most", *tried, "by a random mix"], rows)
+    print_table("", ["score kept", "upper bound", *router_columns, "by a random mix"], rows)
     print_notes(
         [
-            f"at most: if all outcomes were known;{known} {sure} with 95% confidence;",
+            (
+                "upper bound: every outcome known in advance;"
+                f"{achievable if has_router else ''} {guaranteed} with 95% confidence;"
+            ),
             (
                 f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g}"
                 " --hold-out held_out.parquet"

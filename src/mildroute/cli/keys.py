@@ -18,7 +18,7 @@ keys = typer.Typer(
 )
 KeyFile: TypeAlias = Annotated[Path, typer.Option("--file", help="Key file.")]
 ClientName: TypeAlias = Annotated[
-    str, typer.Argument(help="Name of the client, as shown in logs and metrics.")
+    str, typer.Argument(help="Client name, as shown in logs and metrics.")
 ]
 _KEY_FILE = Path("keys.yaml")
 

@@ -1,4 +1,4 @@
-"""``mildroute learn``: from a gateway's log to a candidate and a verdict."""
+"""``mildroute learn``: fit a candidate on a gateway's log and say whether to promote it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["KEEP", "learn_from_log"]
 
-# Exit code of a run whose candidate is not shown to be better.
+# Exit code if the candidate is not shown to be better.
 KEEP = 5
 
 _Log: TypeAlias = Annotated[
-    str, typer.Argument(metavar="LOG", help="Folder of the decision log, or the URL it is kept at.")
+    str, typer.Argument(metavar="LOG", help="Folder or URL of the decision log.")
 ]
 _Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", help="Folder to write the candidate to.")
@@ -26,7 +26,10 @@ _Output: TypeAlias = Annotated[
 _Router: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Folder or URL of the router in use; by default, the log's own choices must be beaten."
+        help=(
+            "Folder or URL of the router in use; by default, a candidate must beat the logged"
+            " choices."
+        )
     ),
 ]
 _Tables: TypeAlias = Annotated[
@@ -44,10 +47,10 @@ _Alpha: TypeAlias = Annotated[
     typer.Option(help="Probability that any run promotes a candidate that is not better."),
 ]
 _MinRows: TypeAlias = Annotated[
-    int, typer.Option(help="Scored decisions that the first candidate is fitted on.")
+    int, typer.Option(help="Number of scored decisions to fit the first candidate on.")
 ]
 _MinPropensity: TypeAlias = Annotated[
-    float, typer.Option(help="Smallest probability of an explored answer that is counted.")
+    float, typer.Option(help="Minimum probability of an explored answer that counts.")
 ]
 
 
@@ -68,8 +71,8 @@ def learn_from_log(
     """Fit a candidate on a gateway's log and say whether it may replace the router in use.
 
     The exit code is 0 if the candidate is better than the router in use, and 5 if the router in use
-    should be kept. Runs may be made at any time and as often as you like: the error probability
-    holds for all of them together, and no state is kept between them.
+    should be kept. Run it at any time and as often as you like: the error probability covers all
+    runs together, and no state is kept between them.
 
     Example: mildroute learn decisions --router router --output candidate && mv candidate router
     """
@@ -109,8 +112,8 @@ def _text_router(location: str) -> Any:
     router = load_router(location)
     if not isinstance(router, TextRouter):
         raise ArgumentError(
-            f"--router must be a router over texts, got a {type(router).__name__}; give one of"
-            " mildroute fit."
+            f"--router must be a router over texts, got a {type(router).__name__}; give one that"
+            " mildroute fit stored."
         )
     return router
 

@@ -133,7 +133,7 @@ def reprice(
 def _stored_router(
     folder: Path, source: str, reading: TableOptions | None = None
 ) -> tuple[TextRouter, CostTable]:
-    """Return a stored router, and a table of its experts."""
+    """Return a stored router and its experts' cost table."""
     from mildroute.cli._tables import load_table
     from mildroute.fitting.text_router import TextRouter
     from mildroute.persistence.artifact import load_router
@@ -162,8 +162,8 @@ def _suggest(
         )
     if table.is_partial:
         raise ArgumentError(
-            "queries are chosen from a table in which all experts were asked on all rows, got a"
-            " partial one; leave out the other rows."
+            "queries are chosen from a table in which every expert has a score in every row, got a"
+            " partial one; drop the incomplete rows."
         )
     if count > len(table):
         raise ArgumentError(

@@ -24,7 +24,7 @@ _JSON = (".json", ".jsonl", ".ndjson")
 
 
 class _Input(NamedTuple):
-    """An input, and the id that seeds the random split of its request, or ``None``."""
+    """An input and the id that seeds its random split, or ``None``."""
 
     text: str
     request_id: str | None
@@ -90,8 +90,8 @@ def route_inputs(
         progress(0, 1, f"{len(inputs):,} inputs")
         predictions = _predictions(load_router(folder), inputs, target.target)
     if file is not None:
-        for one, prediction in zip(inputs, predictions, strict=True):
-            typer.echo(json.dumps(_as_dict(one, prediction), ensure_ascii=False))
+        for each, prediction in zip(inputs, predictions, strict=True):
+            typer.echo(json.dumps(_as_dict(each, prediction), ensure_ascii=False))
     elif as_json:
         print_json(_as_dict(inputs[0], predictions[0]))
     else:
@@ -184,8 +184,10 @@ def _rows(path: Path, column: str | None) -> list[_Input]:
                 f"every row must have a text, got none in column {name!r}, row {row}, of"
                 f" {str(path)!r}; remove it."
             )
-    key = next((key for key in ("request_id", "id") if key in table.column_names), None)
-    ids = [None] * len(texts) if key is None else as_text(table.column(key), key).to_pylist()
+    id_columns = [key for key in ("request_id", "id") if key in table.column_names]
+    ids = [None] * len(texts)
+    if id_columns:
+        ids = as_text(table.column(id_columns[0]), id_columns[0]).to_pylist()
     return [_Input(text, request_id or None) for text, request_id in zip(texts, ids, strict=True)]
 
 

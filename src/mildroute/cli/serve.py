@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 _LogFormat = Annotated[
     Literal["text", "json"] | None,
     typer.Option(
-        help="Log format on stderr; defaults to the settings, or text.", metavar="text|json"
+        help="Log format on stderr; defaults to the one in --settings, or text.",
+        metavar="text|json",
     ),
 ]
 
@@ -87,11 +88,11 @@ _RouterLocation = Annotated[
 def serve_router(
     experts: Annotated[
         Path,
-        typer.Option(help="File of experts, their addresses and prices.", metavar="experts.yaml"),
+        typer.Option(help="Experts file, with addresses and prices.", metavar="experts.yaml"),
     ],
     router: _RouterLocation = None,
     settings: Annotated[
-        Path | None, typer.Option(help="Settings of the gateway; see docs.", metavar="gateway.yaml")
+        Path | None, typer.Option(help="Gateway settings; see docs.", metavar="gateway.yaml")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
@@ -103,7 +104,9 @@ def serve_router(
     no_keys: _NoKeys = False,
     log: Annotated[
         Path | None,
-        typer.Option(help="Folder for the decision log; defaults to the settings, or no log."),
+        typer.Option(
+            help="Folder for the decision log; defaults to the one in --settings, or no log."
+        ),
     ] = None,
     log_format: _LogFormat = None,
     exploration_rate: Annotated[
@@ -128,19 +131,19 @@ def serve_router(
     # By default, SIGHUP ends the process; the gateway handles the signal once it can reload.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
-    chosen = _settings(settings, log, log_format, exploration_rate, **given)
-    _check_reach(host, chosen, open_to_all=no_keys)
+    overrides = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
+    config = _settings(settings, log, log_format, exploration_rate, **overrides)
+    _check_authentication(host, config, open_to_all=no_keys)
     is_public = no_keys and not _is_loopback(host)
     if workers > 1:
-        _check_workers(chosen)
+        _check_workers(config)
     if check:
-        _check_ports(host, port, chosen, listen=False)
-        parts = _check_files(router, experts, chosen, traces=traces, needs_router=True)
-        typer.echo(f"ok: {parts}")
+        _check_ports(host, port, config, listen=False)
+        summary = _check_files(router, experts, config, traces=traces, needs_router=True)
+        typer.echo(f"ok: {summary}")
         return
-    _check_ports(host, port, chosen)
-    load = ServicesLoader(router, experts, chosen, traces, is_public, is_worker=workers > 1)
+    _check_ports(host, port, config)
+    load = ServicesLoader(router, experts, config, traces, is_public, is_worker=workers > 1)
     if workers == 1:
         _serve(load, host, port)
     else:
@@ -155,7 +158,7 @@ def _check_files(
     traces: bool,
     needs_router: bool = False,
 ) -> str:
-    """Load everything that a gateway loads, without touching the ports and logs of a running one.
+    """Load everything that a gateway loads, without touching a running gateway's ports and logs.
 
     Returns:
         A summary: the number of experts, the router and the number of clients.
@@ -172,25 +175,25 @@ def _check_files(
         services = load_gateway(router, experts, settings, traces=traces)
         create_app(services)
         services.tracing.close()
-        found = services.manager.predictor
+        predictor = services.manager.predictor
         for manager in (services.manager, services.shadow):
             if manager is not None:
                 manager.close()
-    if needs_router and router is not None and found is None:
+    if needs_router and router is not None and predictor is None:
         raise ArgumentError(
             "--check needs a stored router if ROUTER is given, got nothing at that location; fit"
             " one, or leave ROUTER out to pass requests through."
         )
     if isinstance(services.limits, RedisLimits):
         asyncio.run(_check_store(services.limits))
-    chooser = "no router" if found is None else f"router {found.digest}"
+    chooser = "no router" if predictor is None else f"router {predictor.digest}"
     clients = "no client keys"
     if settings.keys is not None:
-        clients = _count_of(len(services.key_store), "client")
-    return f"{_count_of(len(services.experts.experts), 'expert')}, {chooser}, {clients}"
+        clients = _pluralize(len(services.key_store), "client")
+    return f"{_pluralize(len(services.experts.experts), 'expert')}, {chooser}, {clients}"
 
 
-def _count_of(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -242,12 +245,12 @@ def _check_log(folder: Path | None) -> None:
 
 @dataclass(frozen=True)
 class ServicesLoader:
-    """A picklable function that loads the services of a gateway.
+    """A picklable callable that loads a gateway's services.
 
     Args:
         router: Folder of the artifact, URL of a pointer to one, or ``None``.
-        experts: File of experts.
-        settings: Settings of the gateway.
+        experts: Experts file.
+        settings: Gateway settings.
         traces: Whether to send spans.
         is_public: Whether a gateway without keys accepts any ``Host`` header.
         is_worker: Whether several processes serve the port.
@@ -269,7 +272,7 @@ class ServicesLoader:
 
 
 class WorkerApp:
-    """A picklable function that creates the gateway of a worker."""
+    """A picklable callable that creates a worker's gateway."""
 
     def __init__(self, load: ServicesLoader) -> None:
         self._load = load
@@ -304,11 +307,11 @@ def _serve_workers(load: ServicesLoader, host: str, port: int, workers: int) -> 
     from mildroute.gateway.server import serve_workers
 
     with log_to_stderr(load.settings.logging):
-        # uvicorn restarts a worker that fails to load again and again, so check everything first.
-        parts = _check_files(load.router, load.experts, load.settings, traces=load.traces)
+        # uvicorn keeps restarting a worker that fails to load, so check everything first.
+        summary = _check_files(load.router, load.experts, load.settings, traces=load.traces)
 
         def announce(address: str) -> None:
-            typer.echo(f"starting {workers} workers at {address}  ({parts})")
+            typer.echo(f"starting {workers} workers at {address}  ({summary})")
 
         serve_workers(WorkerApp(load), load.settings, host, port, workers, announce)
 
@@ -323,9 +326,9 @@ def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
     if settings.logging.format == "json":
         log_event(_LOG, logging.INFO, "serving", url=address, experts=experts, admin_url=admin)
     else:
-        more = "" if admin is None else f"\nmetrics and administration at {admin}"
-        count = _count_of(experts, "expert")
-        typer.echo(f"serving {count} at {address}  (model: mildroute){more}")
+        admin_line = "" if admin is None else f"\nmetrics and administration at {admin}"
+        count = _pluralize(experts, "expert")
+        typer.echo(f"serving {count} at {address}  (model: mildroute){admin_line}")
 
 
 def _settings(
@@ -333,23 +336,23 @@ def _settings(
     log: Path | None,
     log_format: Literal["text", "json"] | None,
     exploration_rate: float | None,
-    **given: Any,
+    **overrides: Any,
 ) -> GatewayConfig:
     from mildroute.gateway.config import GatewayConfig, read_config
 
-    found = GatewayConfig() if path is None else read_config(path)
-    given = {name: value for name, value in given.items() if value is not None}
-    found = dataclasses.replace(found, **given)
+    config = GatewayConfig() if path is None else read_config(path)
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    config = dataclasses.replace(config, **overrides)
     if log is not None:
-        found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
+        config = dataclasses.replace(config, log=dataclasses.replace(config.log, folder=log))
     if log_format is not None:
-        logs = dataclasses.replace(found.logging, format=log_format)
-        found = dataclasses.replace(found, logging=logs)
+        logs = dataclasses.replace(config.logging, format=log_format)
+        config = dataclasses.replace(config, logging=logs)
     if exploration_rate is not None:
-        exploration = dataclasses.replace(found.routing.exploration, rate=exploration_rate)
-        routing = dataclasses.replace(found.routing, exploration=exploration)
-        found = dataclasses.replace(found, routing=routing)
-    return found
+        exploration = dataclasses.replace(config.routing.exploration, rate=exploration_rate)
+        routing = dataclasses.replace(config.routing, exploration=exploration)
+        config = dataclasses.replace(config, routing=routing)
+    return config
 
 
 def _is_loopback(host: str) -> bool:
@@ -359,7 +362,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
+def _check_authentication(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
     if not _is_loopback(host) and settings.keys is None and not open_to_all:
         raise ArgumentError(
             f"a gateway that others can reach needs client keys, got none for {host!r}; create them"
