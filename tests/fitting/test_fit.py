@@ -209,7 +209,7 @@ def test_a_router_that_knows_its_rows_by_heart_is_kept_and_the_user_is_told() ->
     assert fitted.point.uses_router
     assert len(fitted.warnings) == 1
     assert fitted.warnings[0].endswith(
-        "it knows them by heart, so the promise could not be checked on them; hold rows out and"
+        "it has memorized them, so the promise could not be checked on them; hold rows out and"
         " evaluate"
     )
 

@@ -81,7 +81,7 @@ def test_a_router_is_given_what_it_can_take() -> None:
     assert router.router_.seen_[1].shape == (80,)
     with pytest.raises(ArgumentError, match="Remembering cannot take prices"):
         TextRouter(router=Remembering()).fit(TEXTS, ERRORS, prices=PRICES)
-    with pytest.raises(ArgumentError, match="Remembering knows no price_weight"):
+    with pytest.raises(ArgumentError, match="Remembering does not support price_weight"):
         router.predict(TEXTS, price_weight=1.0)
 
 

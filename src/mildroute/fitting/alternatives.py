@@ -18,13 +18,13 @@ from mildroute.routers.frontier.random_split import request_draws, select_vertex
 from mildroute.routers.rule_search import best_rule
 from mildroute.routers.simple_rule import SimpleRule
 
-# Number of rows on which a rule is sought.
-_MOST_ROWS = 20_000
+# Maximum number of rows on which a rule is searched for.
+_MAX_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """The cheapest way without a router that meets a target: one expert, a mix of two, or a rule.
+    """The cheapest alternative to a router that meets a target: an expert, a mix of two, or a rule.
 
     Attributes:
         experts: Index of each expert and its share of the requests; empty for a rule.
@@ -42,8 +42,8 @@ class Alternative:
     @classmethod
     def from_point(cls, point: OperatingPoint) -> Alternative:
         """Return the mix of single experts that an operating point represents."""
-        ends = [(vertex.expert, vertex.probability) for vertex in point.vertices]
-        return cls(tuple((expert, share) for expert, share in ends if expert is not None))
+        shares = [(vertex.expert, vertex.probability) for vertex in point.vertices]
+        return cls(tuple((expert, share) for expert, share in shares if expert is not None))
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Alternative:
@@ -58,14 +58,14 @@ class Alternative:
         return {"experts": [list(pair) for pair in self.experts], "rule": rule}
 
     def words(self, names: Sequence[str]) -> str:
-        """Return who answers, in half a sentence."""
+        """Describe the choice of experts in half a sentence."""
         if self.rule is not None:
             return self.rule.words(names)
         if len(self.experts) == 1:
             return f"all to {names[self.experts[0][0]]}"
-        first = min(max(round(100 * self.experts[0][1]), 1), 99)
-        one, other = (names[expert] for expert, _ in self.experts)
-        return f"{first}% to {one}, {100 - first}% to {other}, at random"
+        percent = min(max(round(100 * self.experts[0][1]), 1), 99)
+        first, second = (names[expert] for expert, _ in self.experts)
+        return f"{percent}% to {first}, {100 - percent}% to {second}, at random"
 
     def choose(self, table: CostTable, request_ids: Sequence[str], seed: int) -> NDArray[np.intp]:
         """Return the index of the expert for each row of a table, shape (n,)."""
@@ -99,22 +99,22 @@ def simplest_alternative(
     Args:
         table: The training rows, with dollars.
         mix: The mix of single experts that meets the target.
-        quality: Share of the best expert's score to keep; `None` for another kind of target, for
-            which no rule is sought.
+        quality: Share of the best expert's score to keep; `None` for any other kind of target,
+            which no rule is searched for.
         confidence: Confidence of the promise.
-        queries: Size of the batch that intervals cover.
+        queries: Number of queries that the intervals cover.
         baseline: Index of the expert whose bill the user pays today.
-        seed: Seed of the folds and of the sample from a large table.
+        seed: Seed of the folds and of a large table's sample.
     """
     simplest = Alternative.from_point(mix), mix
     if quality is None or table.inputs is None or table.dollars is None:
         return simplest
-    # A rule found on a few rows says nothing about the next one.
+    # A rule fitted to a few rows says nothing about the next one.
     if table.clusters.effective < FEWEST_TO_PROMISE:
         return simplest
     rows = np.arange(len(table))
-    if len(rows) > _MOST_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_ROWS, replace=False))
+    if len(rows) > _MAX_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _MAX_ROWS, replace=False))
     scores, dollars = table.scores[rows], table.dollars[rows]
     clusters = cluster_codes(table.clusters.codes[rows], len(rows))
     texts = [table.inputs[row] for row in rows]
@@ -124,8 +124,9 @@ def simplest_alternative(
         return simplest
     curve = measure_curve([0.0], rule.choices[None], 1 - scores, dollars, clusters=clusters)
     curve = replace(curve, baseline=baseline)
-    best = quality * (1 - curve.best_error_replicates)
-    is_kept = np.quantile(1 - curve.error_replicates[:, 0] - best, 1 - confidence) >= 0
+    required = quality * (1 - curve.best_error_replicates)
+    surplus = 1 - curve.error_replicates[:, 0] - required
+    is_kept = np.quantile(surplus, 1 - confidence) >= 0
     point = curve.point(0, confidence, queries)
     if not is_kept or point.dollars_per_1000 >= mix.dollars_per_1000:
         return simplest

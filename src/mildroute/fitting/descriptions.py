@@ -19,29 +19,35 @@ from mildroute.routers.surrogate import CustomLossRouter
 
 # A point counts as cheaper if its bill is below this share of another's.
 CHEAPER = 0.99
-# Share of the queries from which an expert answers everything, up to rounding.
+# Share of the queries at which an expert answers everything, up to rounding.
 _ALL = 1 - 1e-9
 
 
 def method_of(router: TextRouter) -> str:
-    """Name the router over vectors as it is stored, with its loss and whether it uses prices.
+    """Return a router's method: its stored name, its loss and whether it uses prices.
 
     The loss is included only if it was set explicitly.
     """
     inner = router.router_
     is_frontier = isinstance(inner, FrontierRouter)
-    learned = inner.routers_[0] if is_frontier else inner
-    loss = f" with the loss {learned.loss!r}" if isinstance(learned, CustomLossRouter) else ""
-    look = " with looks at answers" if isinstance(inner, CascadeRouter) and inner.looks_ else ""
-    return f"{_class_name(learned)}{loss}{look}{', for any price' if is_frontier else ''}"
+    method = inner.routers_[0] if is_frontier else inner
+    loss = f" with the loss {method.loss!r}" if isinstance(method, CustomLossRouter) else ""
+    looks_suffix = (
+        " with looks at answers" if isinstance(inner, CascadeRouter) and inner.looks_ else ""
+    )
+    return f"{_class_name(method)}{loss}{looks_suffix}{', for any price' if is_frontier else ''}"
 
 
 def describe_router(router: TextRouter) -> dict[str, str]:
-    """Return the origin of a router's decisions for a report, by title."""
+    """Return a router's method, encoder and judge for a report, by title."""
     judge = None if router.provenance is None else router.provenance.judge
-    judged = {} if judge is None else {"learned from scores of": judge}
+    judge_row = {} if judge is None else {"learned from scores of": judge}
     parts = getattr(router.encoder_, "encoders_", [router.encoder_])
-    return {"method": method_of(router), "encoder": " + ".join(map(_class_name, parts)), **judged}
+    return {
+        "method": method_of(router),
+        "encoder": " + ".join(map(_class_name, parts)),
+        **judge_row,
+    }
 
 
 def _class_name(estimator: Any) -> str:
@@ -55,9 +61,9 @@ def only_expert(point: OperatingPoint) -> int | None:
 
 
 def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """Return the share saved of the baseline's bill, and the share kept of the best score."""
+    """Describe the savings on the baseline's bill and the share of the best score kept."""
     name, bill = experts[point.baseline], format_dollars(point.dollars_per_1000)
-    # Nothing can be kept of a score of 0, nor saved of a bill of 0.
+    # A share of a zero score or a zero bill is undefined.
     score = f"has a score of {format_score(point.score)}"
     share = _kept_words(point, experts)
     kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
@@ -75,38 +81,38 @@ def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
 
 
 def _kept_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """Return the share of the best score that is kept with its interval; "" if that is 0."""
+    """Describe the share of the best score kept, with its interval; "" if that score is 0."""
     if not point.best_score:
         return ""
     low, high = (f"{100 * end:.1f}" for end in point.kept_interval)
-    ends = "" if np.isnan(point.kept_interval).any() else f" [{low}, {high}]"
-    whose = (
+    interval = "" if np.isnan(point.kept_interval).any() else f" [{low}, {high}]"
+    reference = (
         "its score"
         if point.best == point.baseline
         else f"the score of {experts[point.best]}, the best in the table"
     )
-    return f"{point.kept:.1%}{ends} of {whose}"
+    return f"{point.kept:.1%}{interval} of {reference}"
 
 
 def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
-    """Return how a point decides: by the router, one expert, or two of these at random.
+    """Describe how a point decides: by the router, one expert, or a random split of two.
 
-    The last names may be those of looks, which are sentences and are put in quotes.
+    The last ``looks`` names belong to looks; they are sentences and are quoted.
     """
-    first = len(experts) - looks
-    experts = [name if index < first else f"'{name}'" for index, name in enumerate(experts)]
+    n_experts = len(experts) - looks
+    experts = [name if index < n_experts else f"'{name}'" for index, name in enumerate(experts)]
     if not point.is_mixed:
         (vertex,) = point.vertices
-        itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
-        return itself if vertex.expert is None else f"sends all to {experts[vertex.expert]}"
-    # Rounded so that both add up to 100%, and neither is shown as 0.
-    first = min(max(round(100 * point.vertices[0].probability), 1), 99)
-    one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
-    return f"makes a {first}/{100 - first} random split between {one} and {other}"
+        by_router = f"decides each request itself (price weight {vertex.price_weight:.4g})"
+        return by_router if vertex.expert is None else f"sends all to {experts[vertex.expert]}"
+    # Rounded so that both shares add up to 100% and neither is shown as 0.
+    percent = min(max(round(100 * point.vertices[0].probability), 1), 99)
+    first, second = (_vertex_words(vertex, experts) for vertex in point.vertices)
+    return f"makes a {percent}/{100 - percent} random split between {first} and {second}"
 
 
 def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """Return who answers at an operating point, in a few words."""
+    """Describe in a few words which experts answer at an operating point."""
     singles = [
         (vertex.probability, experts[vertex.expert])
         for vertex in point.vertices
@@ -115,8 +121,10 @@ def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
     if not point.uses_router:
         shares = " and ".join(f"{share:.0%} to {name}" for share, name in singles)
         return f"{shares}, at random" if len(singles) > 1 else f"all to {singles[0][1]}"
-    drawn = f", but {singles[0][0]:.0%}, drawn at random, go to {singles[0][1]}" if singles else ""
-    return f"the router decides for each prompt{drawn}"
+    random_share = (
+        f", but {singles[0][0]:.0%}, drawn at random, go to {singles[0][1]}" if singles else ""
+    )
+    return f"the router decides for each prompt{random_share}"
 
 
 def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
@@ -128,7 +136,7 @@ def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
 def why_constant(
     router: FrontierRouter, point: OperatingPoint, target: Target | None
 ) -> str | None:
-    """Return why a point sends everything to one expert, or `None` if it does not."""
+    """Explain why a point sends everything to one expert; return `None` if it does not."""
     expert, curve, names = only_expert(point), router.curve, router.experts_
     if expert is None:
         return None
@@ -143,24 +151,25 @@ def why_constant(
     if target is not None and target.kind == "price weight":
         return f"at price weight {target.value:g} it is the best for almost every query"
     if target is not None and target.kind == "budget":
-        unsure = "no better expert, mix or router stays within the budget with 95% confidence"
+        no_guarantee = "no better expert, mix or router stays within the budget with 95% confidence"
         return (
-            unsure
+            no_guarantee
             if expert != point.best
             else "the budget pays for it, and nothing scores higher on held-out rows"
         )
     fraction = DEFAULT_QUALITY if target is None else target.value
-    even = router.for_quality(fraction, confidence=0.5)
-    if even.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
+    median_point = router.for_quality(fraction, confidence=0.5)
+    if median_point.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         return (
             f"too few rows to promise {100 * fraction:g}% of the score of {names[point.best]} with"
-            f" 95% confidence for less, though {format_dollars(even.dollars_per_1000)} per 1,000"
-            " queries may do; collect more rows or ask for less quality"
+            " 95% confidence for less, though"
+            f" {format_dollars(median_point.dollars_per_1000)} per 1,000 queries"
+            " may do; collect more rows or ask for less quality"
         )
     if expert != point.best:
         return (
             f"it keeps {100 * fraction:g}% of the score of {names[point.best]}, and nothing cheaper"
             " does"
         )
-    beaten = "" if curve.gain[0] > 0 else ", and no router beats a random mix of single experts"
-    return f"no cheaper expert or mix keeps {100 * fraction:g}% of its score{beaten}"
+    mix_note = "" if curve.gain[0] > 0 else ", and no router beats a random mix of single experts"
+    return f"no cheaper expert or mix keeps {100 * fraction:g}% of its score{mix_note}"

@@ -44,22 +44,22 @@ from mildroute.routers.mild import MildRouter
 from mildroute.routers.training_rows import TrainingRows
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-# Maximum difference, beyond chance, between a stored router on its own training rows and the
-# held-out figures. On draws of 100 to 1,500 rows of MMLU the largest difference, chance included,
-# was 0.11: the encoder and the router know these rows.
-_ALLOWANCE = 0.15
-# Chance differences up to this many standard errors are allowed.
-_STANDARD_ERRORS = 4.0
-# Clusters are worth a note if they number less than this share of the rows.
-_NOTED = 0.99
+# Maximum difference, beyond chance, between a stored router's shares on its training rows and the
+# held-out shares. On samples of 100 to 1,500 MMLU rows the largest difference, chance included,
+# was 0.11, because the encoder and the router were fitted on these rows.
+_MAX_SHARE_DIFFERENCE = 0.15
+# Maximum chance difference, in standard errors.
+_MAX_STANDARD_ERRORS = 4.0
+# Clusters get a note if there are fewer of them than this share of the rows.
+_MAX_CLUSTER_SHARE = 0.99
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The method, the target and the circumstances of a fit.
+    """The method, the target and other options of a fit.
 
     Attributes:
-        encoder: Transformer of inputs to vectors or its name, see
+        encoder: Transformer from inputs to vectors, or its name; see
             :func:`~mildroute.persistence.named_encoders.get_encoder`; defaults to TF-IDF with few
             columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; defaults to a
@@ -68,18 +68,18 @@ class FitOptions:
             :mod:`mildroute.routers.frontier.method_selection`.
         target: Target that selects the operating point; defaults to a quality of 0.99.
         thorough: Fit the surrogate losses of :class:`~mildroute.routers.MildRouter` as well;
-            ``"auto"`` if they win on a sample.
+            ``"auto"`` does so if they win on a sample.
         n_jobs: Number of processes that fit folds; `None` means one.
-        seed: Seed of folds, clusterings and random splits, from 0 to 2**32 - 1.
+        seed: Seed for folds, clustering and random splits, from 0 to 2**32 - 1.
         judge: Name of the judge that gave the scores, for reports.
-        cascade: Let the router look at answers before it decides, if that pays off, see
+        cascade: Let the router look at answers before it decides, if that pays off; see
             :class:`~mildroute.routers.cascade.router.CascadeRouter`.
-        answer_characters: Number of characters at the beginning of an answer that a cascade sees;
-            `None` means whole answers.
+        answer_characters: Number of leading characters of an answer that a cascade reads; `None`
+            means the whole answer.
         baseline: Expert whose bill the user pays today, against which savings are measured;
             defaults to the most expensive one.
-        order: ``"time"`` also fits a router on the earlier rows and measures on the latest fifth
-            how the promise holds there; the table needs the column ``time``.
+        order: ``"time"`` also fits a router on the earlier rows and measures whether its promise
+            holds on the latest fifth; the table needs the column ``time``.
     """
 
     encoder: Any = None
@@ -101,9 +101,9 @@ def fit_table(
     """Fit encoder and router on a table, and choose the operating point on held-out rows.
 
     Args:
-        table: Table with inputs, with dollars if money counts, and with answers for a cascade.
+        table: Table with inputs; with dollars to save money, and with answers for a cascade.
         options: Method and target.
-        progress: Called with steps done, total steps and a short label of the current one.
+        progress: Called with the steps done, the total and a short label of the current step.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -142,28 +142,30 @@ def _choose_point(
     """Choose the operating point, check it on the training rows, and describe the result.
 
     Args:
-        fitted: Router along a frontier.
+        fitted: The router, with a frontier of operating points.
         table: The table as the user gave it.
-        complete: The table with a cost of every expert on every row.
+        complete: The table with every expert's cost in every row.
         options: Options of the fit.
-        warnings: Sentences on the completion of the table.
-        rows: Number of rows before completion.
+        warnings: Sentences about imputed scores.
+        rows: Effective number of rows before imputation.
     """
     frontier: FrontierRouter = fitted.router_
     names = list(fitted.experts_)
     if options.baseline is not None:
         frontier.set_baseline(complete.experts.index(options.baseline))
     measured, note = operating_point(frontier, options.target)
-    point, doubts = _check_point(fitted, complete, measured, options.target)
+    point, check_notes = _check_point(fitted, complete, measured, options.target)
     frontier.operate_at(point)
-    alternative, without_router = _simplest(complete, frontier.curve, options.target, options.seed)
+    alternative, without_router = _simplest_alternative(
+        complete, frontier.curve, options.target, options.seed
+    )
     lines = three_lines(frontier.curve, names, (alternative, without_router), point, QUERIES)
     clusters = complete.clusters
-    if len(clusters) < _NOTED * len(complete) and clusters.sentence:
+    if len(clusters) < _MAX_CLUSTER_SHARE * len(complete) and clusters.sentence:
         warnings = (clusters.sentence, *clusters.notes, *warnings)
     else:
         warnings = (*clusters.notes, *warnings)
-    warnings += doubts
+    warnings += check_notes
     warnings += _few_to_promise(min(rows, clusters.effective), options.target, clusters.unit)
     if without_router.dollars_per_1000 < CHEAPER * point.dollars_per_1000:
         warnings += (
@@ -187,7 +189,7 @@ def _choose_point(
 
 
 def measure_later_rows(table: CostTable, options: FitOptions) -> LaterRows:
-    """Return the results on the latest fifth of the rows of a router fitted on the others."""
+    """Return the results on the latest fifth of the rows, for a router fitted on the others."""
     early, late = table.split(LATEST, by="time", seed=options.seed)
     fitted = fit_table(
         early, replace(options, order=None, judge=None, cascade=False, answer_characters=None)
@@ -198,7 +200,7 @@ def measure_later_rows(table: CostTable, options: FitOptions) -> LaterRows:
 def _checked_options(
     table: CostTable, options: FitOptions, progress: Progress | None
 ) -> FitOptions:
-    """Return the options with estimators for names; raise an error for what does not fit."""
+    """Return the options with estimators instead of names, or raise an error."""
     _check_arguments(table, options, progress)
     router = _estimator(
         options.router, "router", "predict", partial(get_router, random_state=options.seed)
@@ -234,7 +236,7 @@ def _check_baseline(
 
 
 def _check_needs_dollars(options: FitOptions) -> None:
-    """Raise an error for options that a fit on a table without dollars would ignore."""
+    """Raise an error for options that need dollars."""
     target = options.target
     if target is not None:
         raise TableError(
@@ -254,16 +256,16 @@ def _check_needs_dollars(options: FitOptions) -> None:
             )
 
 
-def _simplest(
+def _simplest_alternative(
     table: CostTable, curve: CostQualityCurve, target: Target | None, seed: int
 ) -> tuple[Alternative, OperatingPoint]:
-    """Return the simplest alternative to a router for a target, with its figures."""
+    """Return the simplest alternative to a router that meets a target, with its figures."""
     singles = curve.single_experts()
     quality = DEFAULT_QUALITY if target is None else target.value
     if target is not None and target.kind == "price weight":
         costs = singles.errors + target.value * singles.dollars
-        alone = singles.point(int(costs[singles.baselines].argmin()), CONFIDENCE, QUERIES)
-        return Alternative.from_point(alone), alone
+        single = singles.point(int(costs[singles.baselines].argmin()), CONFIDENCE, QUERIES)
+        return Alternative.from_point(single), single
     try:
         mix = resolve(singles, target)
     except UnreachableTargetError:
@@ -300,8 +302,8 @@ def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascad
 
 def _fit_frontier(table: CostTable, options: FitOptions, progress: Progress | None) -> TextRouter:
     """Fit the encoder and a frontier of routers, or of cascades, on a table with dollars."""
-    kind = CascadeRouter if options.cascade else FrontierRouter
-    frontier = kind(
+    router_class = CascadeRouter if options.cascade else FrontierRouter
+    frontier = router_class(
         router=options.router,
         price_weights=default_price_weights(np.asarray(table.dollars)),
         thorough=options.thorough,
@@ -314,8 +316,7 @@ def _fit_frontier(table: CostTable, options: FitOptions, progress: Progress | No
     if options.cascade:
         features = AnswerFeatures(max_characters=options.answer_characters)
         answers = [table.answers(name) for name in table.experts]
-        # Beginnings of answers are read from streams, which are requested without
-        # log-probabilities.
+        # Truncated answers come from streams, which are requested without log-probabilities.
         if options.answer_characters is None:
             logprobs = [table.logprobs(name) for name in table.experts]
     return TextRouter(encoder=options.encoder, router=frontier, answer_features=features).fit(
@@ -332,7 +333,7 @@ def _fit_frontier(table: CostTable, options: FitOptions, progress: Progress | No
 
 
 def _check_arguments(table: CostTable, options: FitOptions, progress: Progress | None) -> None:
-    """Raise an error for arguments of another type or value before anything is fitted."""
+    """Raise an error for an argument of the wrong type or value, before anything is fitted."""
     target, thorough, n_jobs, seed = (
         options.target,
         options.thorough,
@@ -341,7 +342,7 @@ def _check_arguments(table: CostTable, options: FitOptions, progress: Progress |
     )
     is_count = is_integer(n_jobs) and n_jobs != 0
     is_seed = is_integer(seed) and 0 <= seed < 2**32
-    for name, value, holds, rule, way_out in (
+    for name, value, is_valid, rule, remedy in (
         ("table", table, isinstance(table, CostTable), "a CostTable", "CostTable.read makes one"),
         (
             "target",
@@ -367,15 +368,15 @@ def _check_arguments(table: CostTable, options: FitOptions, progress: Progress |
         ("seed", seed, is_seed, "a whole number from 0 to 2**32 - 1", "0 is the default"),
         ("progress", progress, progress is None or callable(progress), "a function or None", ""),
     ):
-        if not holds:
-            hint = f"; {way_out}" if way_out else ""
+        if not is_valid:
+            hint = f"; {remedy}" if remedy else ""
             raise ArgumentError(
                 f"{name} must be {rule}, got {value!r:.80} of type {type(value).__name__}{hint}."
             )
 
 
 def _estimator(estimator: Any, role: str, method: str, get: Callable[[str], Any]) -> Any:
-    """Return the estimator passed or named, or `None` for the default."""
+    """Return an estimator given as an object or by name, or `None` for the default."""
     if isinstance(estimator, str):
         return get(estimator)
     if estimator is not None and (isinstance(estimator, type) or not hasattr(estimator, method)):
@@ -410,8 +411,8 @@ def _fit_without_dollars(
 def _provenance(
     table: CostTable, options: FitOptions, alternative: Alternative | None
 ) -> Provenance:
-    seen = np.sort(text_fingerprints(table))
-    return Provenance(table.content_hash, seen, options.target, options.judge, alternative)
+    fingerprints = np.sort(text_fingerprints(table))
+    return Provenance(table.content_hash, fingerprints, options.target, options.judge, alternative)
 
 
 def _with_provenance(
@@ -429,7 +430,7 @@ def _with_provenance(
 
 
 def _held_out_posterior(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
-    """Return posteriors of the rows, out of fold for the routers though not for the encoder."""
+    """Return out-of-fold posteriors of the rows; the encoder has seen all rows."""
     if router.router_.keeps_held_out_posterior:
         return np.asarray(router.router_.cross_val_posterior())
     rows = TrainingRows(
@@ -444,22 +445,19 @@ def _held_out_posterior(router: TextRouter, table: CostTable, costs: Any) -> NDA
 def _check_point(
     router: TextRouter, table: CostTable, point: OperatingPoint, target: Target | None
 ) -> tuple[OperatingPoint, tuple[str, ...]]:
-    """Return the point, or a random mix of single experts.
-
-    The mix replaces the point if the stored router does not behave as measured.
-    """
+    """Return the point if the stored router behaves as measured, else a mix of single experts."""
     choice = router.predict(table.inputs, point=point)
     names = router.experts_
-    served, promised = (
-        np.bincount(choice, minlength=len(names)) / len(table),
-        np.clip(point.shares, 0.0, 1.0),
+    served = np.bincount(choice, minlength=len(names)) / len(table)
+    promised = np.clip(point.shares, 0.0, 1.0)
+    n_clusters = table.clusters.effective
+    allowed = _MAX_SHARE_DIFFERENCE + _MAX_STANDARD_ERRORS * np.sqrt(
+        promised * (1 - promised) / n_clusters
     )
-    units = table.clusters.effective
-    allowed = _ALLOWANCE + _STANDARD_ERRORS * np.sqrt(promised * (1 - promised) / units)
     worst = int((np.abs(served - promised) - allowed).argmax())
     if abs(served[worst] - promised[worst]) <= allowed[worst]:
         return point, ()
-    seen = (
+    difference = (
         f"the fitted router sends {served[worst]:.0%} of its own training rows to"
         f" {names[worst]}, where {promised[worst]:.0%} of held-out rows went"
     )
@@ -467,37 +465,37 @@ def _check_point(
     scores = table.scores if columns is None else 1 - columns.costs
     dollars = table.dollars if columns is None else columns.dollars
     if _is_better(scores, dollars, choice, point):
-        # Nearest-neighbor routers know their own rows: results better and cheaper than promised are
-        # no evidence about new rows.
+        # Nearest-neighbor routers memorize their training rows: results better and cheaper than
+        # promised say nothing about new rows.
         return point, (
             (
-                f"{seen}: it knows them by heart, so the promise could not be checked on them; hold"
-                " rows out and evaluate"
+                f"{difference}: it has memorized them, so the promise could not be checked on them;"
+                " hold rows out and evaluate"
             ),
         )
     if target is not None and target.kind == "price weight":
-        return point, (f"{seen}: expect other shares, score and bill than these",)
+        return point, (f"{difference}: expect other shares, score and bill than these",)
     return resolve(router.router_.curve.single_experts(), target), (
-        f"{seen}: single experts are mixed at random instead",
+        f"{difference}: single experts are mixed at random instead",
     )
 
 
 def _few_to_promise(rows: float, target: Target | None, unit: str) -> tuple[str, ...]:
-    """Return a note if there are too few rows, or clusters of rows, for some promises."""
+    """Return a note if some promises need more rows, or clusters of rows."""
     if target is not None and target.kind != "quality":
         return ()
-    counted = pluralize(int(rows), f"different {unit}" if unit == "prompt" else unit)
+    row_count = pluralize(int(rows), f"different {unit}" if unit == "prompt" else unit)
     if rows < FEWEST_TO_PROMISE:
         return (
             (
-                f"only {counted}, counted by frequency, to learn from: below"
+                f"only {row_count}, counted by frequency, to learn from: below"
                 f" {FEWEST_TO_PROMISE}, no quality is promised but the best expert's own; add rows"
             ),
         )
     if rows < FEWEST_FOR_ROUTER:
         return (
             (
-                f"only {counted}, counted by frequency, to learn from: below"
+                f"only {row_count}, counted by frequency, to learn from: below"
                 f" {FEWEST_FOR_ROUTER}, a random mix of experts keeps a quality more surely than a"
                 " router, so only mixes are offered; add rows"
             ),
@@ -508,7 +506,7 @@ def _few_to_promise(rows: float, target: Target | None, unit: str) -> tuple[str,
 def _is_better(
     scores: NDArray[np.float64], dollars: Any, choice: NDArray[np.intp], point: OperatingPoint
 ) -> bool:
-    """Return whether choices beat a point's promise with a higher score and a lower bill."""
+    """Return whether choices have a higher score and a lower bill than a point promises."""
     rows = np.arange(len(choice))
     score, bill = scores[rows, choice].mean(), 1000 * np.asarray(dollars)[rows, choice].mean()
     return bool(score > point.score and bill < point.dollars_per_1000)

@@ -1,4 +1,4 @@
-"""Vectors of inputs by encoders that were not trained on a fold."""
+"""Out-of-fold vectors: each fold's encoder was fitted without that fold."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mildroute.routers.training_rows import FoldVectors
 
 __all__ = ["fold_vectors"]
 
-# Up to this many rows, an encoder's vectors of its own training rows differ from those of new rows:
-# at "keep 99%", a router measured on such vectors served a bill that was off by 6% on average, and
-# by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At 11,000 rows the bill was
-# still off by 8% in one run.
-_OWN_ROWS = 20_000
+# Up to this many rows, an encoder's vectors of its training rows differ from its vectors of new
+# rows: at "keep 99%", a router measured on such vectors served a bill that was off by 6% on
+# average, and by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At 11,000 rows
+# the bill was still off by 8% in one run.
+_MAX_REFIT_ROWS = 20_000
 
 
 def fold_vectors(
@@ -29,24 +29,26 @@ def fold_vectors(
     router: Any,
     clusters: NDArray[np.intp] | None = None,
 ) -> list[FoldVectors] | None:
-    """Return vectors of all inputs by encoders that were not trained on a fold.
+    """Return vectors of all inputs for each fold, from an encoder fitted without that fold.
 
-    Return `None` if ``vectors`` themselves may be cut into folds.
+    Return `None` if ``vectors`` themselves can be split into folds.
     """
     rows = vectors.shape[0]
-    if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:
+    if not getattr(encoder, "learns_from_rows", True) or rows > _MAX_REFIT_ROWS:
         return None
     inputs = X if isinstance(X, list) else list(X)
     folds = []
     for held_out in cut_into_folds(rows, router.random_state, clusters):
-        seen = np.setdiff1d(np.arange(rows), held_out)
-        own = clone(encoder)
+        training_rows = np.setdiff1d(np.arange(rows), held_out)
+        fold_encoder = clone(encoder)
         try:
-            own_vectors = own.fit_transform([inputs[row] for row in seen])
+            training_vectors = fold_encoder.fit_transform([inputs[row] for row in training_rows])
         except ArgumentError:
-            return None  # some folds alone have nothing to encode
-        both = (own_vectors, own.transform([inputs[row] for row in held_out]))
-        back = np.argsort(np.concatenate([seen, held_out]))
-        stacked = vstack(both, format="csr") if issparse(own_vectors) else np.concatenate(both)
-        folds.append(FoldVectors(held_out, stacked[back]))
+            return None  # without a fold, some encoders have nothing to learn from
+        parts = (training_vectors, fold_encoder.transform([inputs[row] for row in held_out]))
+        original_order = np.argsort(np.concatenate([training_rows, held_out]))
+        stacked = (
+            vstack(parts, format="csr") if issparse(training_vectors) else np.concatenate(parts)
+        )
+        folds.append(FoldVectors(held_out, stacked[original_order]))
     return folds or None

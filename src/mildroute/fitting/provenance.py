@@ -15,7 +15,7 @@ from mildroute.routers.frontier.target import Target
 
 @dataclass(frozen=True)
 class Provenance:
-    """The training table of a router, and the choices that depend on it.
+    """A router's training table and the choices that depend on it.
 
     Attributes:
         data_hash: Hash of the table's content.

@@ -16,13 +16,13 @@ from mildroute.routers.frontier.router import FrontierRouter
 def refit(
     router: TextRouter, table: CostTable, *, seed: int = 0, progress: Progress | None = None
 ) -> FittedRouter:
-    """Fit a router on another table with the encoder, method, target and judge of a stored one.
+    """Fit a router on another table with a stored router's encoder, method, target and judge.
 
     Args:
         router: The stored router; not a cascade, which needs answers.
-        table: The table, with the router's experts or others.
-        seed: Seed of folds, clusterings and random splits.
-        progress: Called with steps done, total steps and a short label of the current one.
+        table: The table; its experts may differ from the router's.
+        seed: Seed for folds, clustering and random splits.
+        progress: Called with the steps done, the total and a short label of the current step.
     """
     inner = router.router_
     if isinstance(inner, CascadeRouter):

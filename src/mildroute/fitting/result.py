@@ -21,7 +21,7 @@ from mildroute.routers.frontier.operating_point import OperatingPoint
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
-# A figure with the ends of its interval.
+# A figure with the bounds of its interval.
 Figure: TypeAlias = tuple[float, float, float]
 Role: TypeAlias = Literal["your baseline", "simplest alternative", "router"]
 
@@ -32,10 +32,10 @@ class Line:
 
     Attributes:
         role: Role of the line in the comparison.
-        words: Who answers, in words.
-        dollars_per_1000: Bill of 1,000 queries.
-        saved: Share of the baseline's bill that is saved.
-        kept: Share that is kept of the score of the best single expert.
+        words: A description of which experts answer.
+        dollars_per_1000: Bill per 1,000 queries.
+        saved: Share of the baseline's bill saved.
+        kept: Share of the best single expert's score kept.
     """
 
     role: Role
@@ -58,14 +58,14 @@ class Line:
 
 @dataclass(frozen=True)
 class NewGroups:
-    """The expected results of an operating point on groups that its router was not trained on.
+    """An operating point's expected results on groups that its router was not trained on.
 
     Attributes:
-        groups: Number of groups that were held out, one part at a time.
-        kept: Share of the best expert's score that is kept on a new group, with the limits between
-            which it lies for 9 of 10 new groups.
-        saved: Share of the baseline's bill that is saved on the rows of new groups.
-        worst: Group on which the smallest share is kept, and that share.
+        groups: Number of held-out groups.
+        kept: Share of the best expert's score kept on a new group, with the bounds that hold for
+            9 of 10 new groups.
+        saved: Share of the baseline's bill saved on new groups.
+        worst: The group with the smallest share kept, and that share.
     """
 
     groups: int
@@ -75,7 +75,7 @@ class NewGroups:
 
     @property
     def sentence(self) -> str:
-        """Return one sentence on what to expect of a new kind of prompt."""
+        """Describe in one sentence the results to expect on a new kind of prompt."""
         kept, low, _ = self.kept
         return (
             f"on a kind of prompt that is not in the table (a new group), expect to keep"
@@ -86,13 +86,13 @@ class NewGroups:
 
 @dataclass(frozen=True)
 class LaterRows:
-    """The results on the latest rows of a router that was fitted on the earlier ones.
+    """The results on the latest rows, for a router fitted on the earlier ones.
 
     Attributes:
         rows: Number of the latest rows.
         promised: Share of the best expert's score that the earlier rows promised to keep.
-        kept: Share that was kept on the latest rows.
-        saved: Share of the baseline's bill that was saved on the latest rows.
+        kept: Share kept on the latest rows.
+        saved: Share of the baseline's bill saved on the latest rows.
     """
 
     rows: int
@@ -102,7 +102,7 @@ class LaterRows:
 
     @property
     def sentence(self) -> str:
-        """Return one sentence on how the promise changes with time."""
+        """Describe in one sentence whether the promise holds over time."""
         kept, low, high = self.kept
         verdict = (
             "the promise would have been broken"
@@ -113,8 +113,8 @@ class LaterRows:
         )
         return (
             f"fitted on the earlier rows, it keeps {kept:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
-            f" of the score on the latest {self.rows:,}, where {self.promised:.1%} was wanted, and"
-            f" saves {self.saved[0]:.0%}: {verdict}"
+            f" of the score on the latest {self.rows:,}, where {self.promised:.1%} was promised,"
+            f" and saves {self.saved[0]:.0%}: {verdict}"
         )
 
 
@@ -130,7 +130,7 @@ class FittedRouter:
         lines: Today's bill, the simplest alternative and the router, side by side; empty without
             dollars.
         new_groups: Expected results on a group that is not in the table, or `None`.
-        later: Results on the latest rows of a router that was fitted on earlier ones, or `None`.
+        later: Results on the latest rows, for a router fitted on the earlier ones, or `None`.
 
     Example:
         >>> FittedRouter(TextRouter(), None, "no dollars").note
@@ -154,34 +154,37 @@ class FittedRouter:
         point, names = self.point, list(self.router.experts_)
         if point is None:
             return None
-        only = only_expert(point)
-        if only is None:
+        single_expert = only_expert(point)
+        if single_expert is None:
             return saving_words(point, names)
-        alone = (
+        single_expert_note = (
             ""
-            if only == point.baseline
-            else f" by routing ({names[only]} alone {saving_words(point, names)})"
+            if single_expert == point.baseline
+            else f" by routing ({names[single_expert]} alone {saving_words(point, names)})"
         )
         reason = why_constant(self.router.router_, point, self.router.target)
-        return f"this router always picks {names[only]}: nothing is gained{alone}; {reason}"
+        return (
+            f"this router always picks {names[single_expert]}: nothing is"
+            f" gained{single_expert_note}; {reason}"
+        )
 
     def card(self, table: CostTable) -> dict[str, Any]:
-        """Return the parts of a model card beyond the router: operating point, rows and prices."""
-        about = describe_router(self.router)
-        description = "; ".join(f"{title}: {value}" for title, value in about.items())
+        """Return the model card's operating point, number of rows and prices."""
+        description_rows = describe_router(self.router)
+        description = "; ".join(f"{title}: {value}" for title, value in description_rows.items())
         card: dict[str, Any] = {
             "notes": f"Operating point: {self.note}. {description[:1].upper()}{description[1:]}.",
             "rows": len(table),
         }
         if table.prices is not None:
-            listed = {
+            token_prices = {
                 name: {"input": price.input, "output": price.output}
                 for name, price in table.prices.prices.items()
             }
-            dated = {"date": table.prices.date, "source": table.prices.source}
-            card["prices"] = {key: value for key, value in dated.items() if value} | {
+            source = {"date": table.prices.date, "source": table.prices.source}
+            card["prices"] = {key: value for key, value in source.items() if value} | {
                 "unit": "dollars per million tokens",
-                "experts": {name: listed[name] for name in table.experts},
+                "experts": {name: token_prices[name] for name in table.experts},
             }
         return card
 
@@ -193,12 +196,16 @@ def three_lines(
     point: OperatingPoint,
     queries: int,
 ) -> tuple[Line, Line, Line]:
-    """Return today's bill, the simplest alternative and the router, each with its figures."""
-    today = curve.point(curve.baseline_index, point.confidence, queries)
-    most = "" if curve.baseline is not None else ", the most expensive"
+    """Return the lines for the baseline, the simplest alternative and the router."""
+    baseline_point = curve.point(curve.baseline_index, point.confidence, queries)
+    most_expensive_note = "" if curve.baseline is not None else ", the most expensive"
     simple, measured = alternative
     return (
-        Line.from_point("your baseline", f"all to {names[today.baseline]}{most}", today),
+        Line.from_point(
+            "your baseline",
+            f"all to {names[baseline_point.baseline]}{most_expensive_note}",
+            baseline_point,
+        ),
         Line.from_point("simplest alternative", simple.words(names), measured),
         Line.from_point("router", who_answers(point, names), point),
     )

@@ -1,4 +1,4 @@
-"""A router's decision for one input, with the reason in words."""
+"""A router's decision for one input, with an explanation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["ExpectedResults", "RoutedInput", "routed_input"]
 class RoutedInput:
     """A router's decision for one input.
 
-    It holds the choice, the probability of each expert, and the expected results of each expert.
+    It holds the choice, and each expert's probability and expected results.
 
     Attributes:
         ranking: Indices of the experts in the order in which to call them.
-        probabilities: Probability with which each expert is chosen: 1 for one of them, unless a
-            random draw decides between two.
+        probabilities: Probability of choosing each expert: 1 for a single expert, unless a random
+            draw decides between two.
         posterior: Posterior over experts, shape (p,).
         reason: ``"router"``; ``"split"`` if a random draw decided between two experts; ``"single"``
             if the operating point sends every input to this expert; ``"out_of_distribution"`` if
@@ -34,7 +34,7 @@ class RoutedInput:
         scores: Expected score of each expert, or `None` if the artifact cannot estimate it.
         dollars: Expected dollars of each expert, or `None`.
         is_out_of_distribution: Whether the input is unlike the router's training data.
-        price_weight: How much error a dollar is worth here, or `None` if the router has no prices.
+        price_weight: Price weight in errors per dollar, or `None` if the router has no prices.
     """
 
     experts: tuple[str, ...]
@@ -55,7 +55,7 @@ class RoutedInput:
 
     @property
     def why(self) -> str:
-        """Return one sentence on why this expert was chosen."""
+        """Explain in one sentence why this expert was chosen."""
         if self.reason == "out_of_distribution":
             return (
                 "the text is unlike the training data, so the best single expert at this price"
@@ -72,28 +72,30 @@ class RoutedInput:
                 "the operating point is a random split: a draw, the same for the same request,"
                 f" chose {self.name} between {sides}."
             )
-        where = "here" if self.dollars is None else "at this price"
-        return f"the router chooses {self.name} {where}{self._beside_best()}."
+        at_price = "here" if self.dollars is None else "at this price"
+        return f"the router chooses {self.name} {at_price}{self._comparison_with_best()}."
 
-    def _beside_best(self) -> str:
-        """Return score and dollars next to those of the expert with the highest expected score."""
+    def _comparison_with_best(self) -> str:
+        """Compare this expert's score and dollars with the highest-scoring expert's."""
         if self.scores is None:
             return ""
         best = max(range(len(self.scores)), key=self.scores.__getitem__)
         if best == self.expert:
             return f": the highest expected score, {self.scores[best]:.3f}"
-        beside = (
+        comparison = (
             f": expected score {self.scores[self.expert]:.3f}, beside {self.scores[best]:.3f} of"
             f" {self.experts[best]}"
         )
         if self.dollars is None:
-            return beside
-        own, other = (format_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best))
-        return f"{beside}, for {own} instead of {other} per 1,000"
+            return comparison
+        dollars, best_dollars = (
+            format_dollars(1000 * self.dollars[expert]) for expert in (self.expert, best)
+        )
+        return f"{comparison}, for {dollars} instead of {best_dollars} per 1,000"
 
 
 class ExpectedResults:
-    """The outcome model's predictions for some vectors; nothing without a model.
+    """The outcome model's predictions for some vectors; empty without a model.
 
     Attributes:
         scores: Expected score of each expert, shape (n, p), or `None`.
@@ -111,17 +113,17 @@ class ExpectedResults:
             self.scores, self.dollars = model.expected(vectors)
             self.is_out_of_distribution = model.is_out_of_distribution(vectors)
 
-    def best_single(self, price_weight: float | None, experts: int) -> int:
-        """Return the best of the first ``experts`` experts; the first one without a model."""
+    def best_single(self, price_weight: float | None, n_experts: int) -> int:
+        """Return the index of the best among the first ``n_experts``; 0 without a model."""
         if self._model is None:
             return 0
-        return self._model.best_single(price_weight or 0.0, experts)
+        return self._model.best_single(price_weight or 0.0, n_experts)
 
 
 def routed_input(
     names: tuple[str, ...],
     row: int,
-    ends: list[tuple[float, NDArray[np.float64]]],
+    vertices: list[tuple[float, NDArray[np.float64]]],
     draw: float,
     point: OperatingPoint | None,
     weight: float | None,
@@ -133,29 +135,29 @@ def routed_input(
     Args:
         names: Names of the experts.
         row: Index of the row in ``expected``.
-        ends: Probability of each vertex, and the posterior there, shape (p,).
+        vertices: Probability and posterior of each vertex of the point, shape (p,).
         draw: The request's number in [0, 1), which selects a vertex.
         point: The operating point, or `None`.
-        weight: Its price weight, or `None`.
+        weight: The point's price weight, or `None`.
         expected: Expected results of all rows.
         fallback: Index of the expert for inputs unlike the training data.
     """
-    firsts = [int(argmax_last(posterior[None])[0]) for _, posterior in ends]
-    vertex = select_vertex(draw, ends[0][0])
-    ranking = tuple(argsort_desc(ends[vertex][1][None])[0].tolist())
+    choices = [int(argmax_last(posterior[None])[0]) for _, posterior in vertices]
+    vertex = select_vertex(draw, vertices[0][0])
+    ranking = tuple(argsort_desc(vertices[vertex][1][None])[0].tolist())
     probabilities = [0.0] * len(names)
-    for (chance, _), first in zip(ends, firsts, strict=True):
+    for (chance, _), first in zip(vertices, choices, strict=True):
         probabilities[first] += chance
-    mean = sum(chance * posterior for chance, posterior in ends)
-    is_far = bool(expected.is_out_of_distribution[row])
+    mean = sum(chance * posterior for chance, posterior in vertices)
+    is_out_of_distribution = bool(expected.is_out_of_distribution[row])
     reason = (
         "split"
-        if len(set(firsts)) > 1
+        if len(set(choices)) > 1
         else "single"
         if point is not None and not point.uses_router
         else "router"
     )
-    if is_far:
+    if is_out_of_distribution:
         ranking = (fallback, *(index for index in ranking if index != fallback))
         reason = "out_of_distribution"
         probabilities = [float(index == fallback) for index in range(len(names))]
@@ -168,6 +170,6 @@ def routed_input(
         reason,
         None if expected.scores is None else tuple(expected.scores[row].tolist()),
         None if expected.dollars is None else tuple(expected.dollars[row].tolist()),
-        is_far,
+        is_out_of_distribution,
         weight,
     )

@@ -20,7 +20,7 @@ from mildroute.routers.frontier.target import Target
 from mildroute.routers.training_rows import TrainingRows
 
 # Minimum number of groups for a forecast about a new group.
-_FEWEST_GROUPS = 3
+_MIN_GROUPS = 3
 # Share of the rows that count as the latest.
 LATEST = 0.2
 
@@ -28,17 +28,17 @@ LATEST = 0.2
 def expect_new_groups(
     fitted: TextRouter, table: CostTable, point: OperatingPoint, seed: int
 ) -> NewGroups | None:
-    """Return the expected results of the operating point on groups that its router has not seen.
+    """Return the operating point's expected results on groups that its router has not seen.
 
-    Return `None` without groups, if groups are clusters (then every figure is about new groups
-    already), and for a cascade with looks.
+    Return `None` without groups, if groups are clusters (every figure is then already about new
+    groups), and for a cascade with looks.
     """
     kinds, inner = table.clusters.kinds, fitted.router_
     is_cascade = fitted.n_experts != len(fitted.experts_)
-    if kinds is None or kinds.max() < _FEWEST_GROUPS - 1 or is_cascade:
+    if kinds is None or kinds.max() < _MIN_GROUPS - 1 or is_cascade:
         return None
     codes = link(kinds, table.clusters.codes)
-    if codes.max() < _FEWEST_GROUPS - 1:
+    if codes.max() < _MIN_GROUPS - 1:
         return None
     vectors = fitted.encoder_.transform(table.inputs)
     rows = TrainingRows(
@@ -48,36 +48,36 @@ def expect_new_groups(
         prices=np.asarray(table.dollars),
         clusters=cluster_codes(table.clusters.codes, len(table)),
     )
-    # The encoder has seen the texts of the part, though not their scores: training it again for
-    # each part would take half as long as the whole fit.
+    # The encoder has seen the held-out texts, though not their scores: refitting it for each part
+    # would take half as long as the whole fit.
     shares = inner.refitted_shares(point, rows, cut_vectors(vectors, seed, codes))
     sizes = np.bincount(kinds).astype(np.float64)
-    base = table.scores[:, point.best].mean()
-    if base <= 1e-9:
+    best_score = table.scores[:, point.best].mean()
+    if best_score <= 1e-9:
         return None
-    lost = (shares * table.scores).sum(axis=1) - table.scores[:, point.best]
-    kept = 1 + np.bincount(kinds, lost) / sizes / base
+    score_change = (shares * table.scores).sum(axis=1) - table.scores[:, point.best]
+    kept = 1 + np.bincount(kinds, score_change) / sizes / best_score
     mean = float(np.average(kept, weights=sizes))
     groups = len(sizes)
     variance = np.average((kept - mean) ** 2, weights=sizes) * groups / (groups - 1)
-    # For one more group: how much groups differ, and how well their mean is known.
-    width = float(t.ppf(0.95, groups - 1) * np.sqrt(variance * (1 + 1 / groups)))
+    # A prediction interval for one more group: variance between groups plus variance of the mean.
+    half_width = float(t.ppf(0.95, groups - 1) * np.sqrt(variance * (1 + 1 / groups)))
     bill = (shares * np.asarray(table.dollars)).sum(axis=1).mean()
-    today = np.asarray(table.dollars)[:, point.baseline].mean()
-    first = np.unique(kinds, return_index=True)[1]
+    baseline_bill = np.asarray(table.dollars)[:, point.baseline].mean()
+    first_rows = np.unique(kinds, return_index=True)[1]
     worst = int(kept.argmin())
     return NewGroups(
         groups,
-        (mean, mean - width, mean + width),
-        float(1 - bill / today) if today > 0 else 0.0,
-        (str(np.asarray(table.groups)[first[worst]]), float(kept[worst])),
+        (mean, mean - half_width, mean + half_width),
+        float(1 - bill / baseline_bill) if baseline_bill > 0 else 0.0,
+        (str(np.asarray(table.groups)[first_rows[worst]]), float(kept[worst])),
     )
 
 
 def measure_on_later_rows(
     fitted: FittedRouter, late: CostTable, target: Target | None
 ) -> LaterRows:
-    """Return the results on late rows of a router that was fitted on earlier ones."""
+    """Return the results on late rows, for a router fitted on earlier ones."""
     choice = fitted.router.predict(late.inputs, request_ids=late.query_ids)
     curve = measure_curve(
         [0.0],

@@ -14,16 +14,19 @@ from mildroute.routers.frontier.operating_point import OperatingPoint
 from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.frontier.target import Target
 
-# Price weights of the default grid above 0.
+# Number of positive price weights in the default grid.
 _STEPS = 12
 _ROUNDING = 1e-9
-# Errors that the whole difference between the most expensive and the cheapest expert is worth at
-# the ends of the grid of price weights.
-_LEAST, _MOST = 0.003, 30.0
-# Share of the score that is kept if there is no target.
+# Value in errors of the price difference between the most expensive and the cheapest expert, at
+# the ends of the price-weight grid.
+_MIN_ERRORS = 0.003
+_MAX_ERRORS = 30.0
+# Share of the best score to keep by default.
 DEFAULT_QUALITY = 0.99
-# For promises: their probability, and the size of the batch that a budget covers.
-CONFIDENCE, QUERIES = 0.95, 1000
+# Confidence of a promise.
+CONFIDENCE = 0.95
+# Number of queries that a budget covers.
+QUERIES = 1000
 
 
 def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
@@ -42,12 +45,15 @@ def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
         return (0.0, 1.0)
     return (
         0.0,
-        *(float(f"{weight:.2g}") for weight in np.geomspace(_LEAST, _MOST, _STEPS) / spread),
+        *(
+            float(f"{weight:.2g}")
+            for weight in np.geomspace(_MIN_ERRORS, _MAX_ERRORS, _STEPS) / spread
+        ),
     )
 
 
 def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None:
-    """Return the operating point of a stored router: the one for a target, else its own.
+    """Return a stored router's operating point: for a target if given, else its own.
 
     Return `None` if the router has no prices.
     """
@@ -55,7 +61,7 @@ def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None
     if not isinstance(inner, FrontierRouter):
         if target is not None:
             raise ArgumentError(
-                f"this router was fitted without prices and knows no {target.kind}, got"
+                f"this router was fitted without prices and supports no {target.kind}, got"
                 f" {target.value:g}; leave it out, or fit with prices."
             )
         return None
@@ -67,28 +73,28 @@ def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None
 
 
 def without_looks(router: TextRouter, target: Target | None = None) -> TextRouter:
-    """Return a router that decides by inputs alone, for the same target as a cascade.
+    """Return a cascade's router without looks, which decides by inputs alone, for the same target.
 
     Args:
         router: Router over inputs whose router over vectors is a cascade.
-        target: Target that replaces the one of the router's operating point.
+        target: Target that replaces the router's own.
     """
     plain = router.router_.without_looks()
     target = target or router.target
     if target is None:
-        own = point_of(router, None)
-        target = Target("price weight", 0.0 if own is None else own.price_weight)
-    copied = copy(router)
-    copied.router_ = plain.operate_at(operating_point(plain, target)[0])
-    return copied
+        point = point_of(router, None)
+        target = Target("price weight", 0.0 if point is None else point.price_weight)
+    result = copy(router)
+    result.router_ = plain.operate_at(operating_point(plain, target)[0])
+    return result
 
 
 def operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
-    """Return the point of a router's frontier for a target, and the target in words."""
+    """Return the frontier's point for a target, and a description of the target."""
     if target is not None and target.kind == "price weight":
         return (
             router.at(target.value),
-            f"price weight {target.value:g}: a dollar is worth that many errors",
+            f"price weight {target.value:g}: errors per dollar",
         )
     point = resolve(router.curve, target)
     if target is not None and target.kind == "budget":
@@ -104,9 +110,9 @@ def operating_point(router: FrontierRouter, target: Target | None) -> tuple[Oper
 
 
 def resolve(curve: CostQualityCurve, target: Target | None) -> OperatingPoint:
-    """Return the point of a curve for a budget or a quality.
+    """Return a curve's point for a budget or a quality.
 
-    The default is 99% of the score of the best single expert by score.
+    The default is 99% of the best single expert's score.
     """
     if target is not None and target.kind == "budget":
         return curve.for_budget(target.value, CONFIDENCE, QUERIES)

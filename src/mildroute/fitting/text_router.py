@@ -1,6 +1,6 @@
 """Encoder and router as one estimator.
 
-Inputs go in, experts come out, and one artifact holds both.
+It maps raw inputs to experts, and one artifact stores both parts.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ __all__ = ["DEFAULT_ENCODER", "TextRouter"]
 # Creates the default encoder of a router.
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 
-# Up to this many answers, each fold has a transformer of answers of its own, for the same reason as
-# an encoder of its own (see ``fold_vectors``).
-_OWN_ANSWERS = 20_000
+# Up to this many answers, each fold has its own transformer of answers, for the same reason that it
+# has its own encoder (see ``fold_vectors``).
+_MAX_REFIT_ANSWERS = 20_000
 
 
 class TextRouter(BaseEstimator):
-    """A router over raw inputs: texts, or whatever its encoder reads.
+    """A router over raw inputs: texts, or any other inputs that its encoder reads.
 
     Args:
-        encoder: Transformer of inputs to vectors; defaults to :data:`DEFAULT_ENCODER`.
+        encoder: Transformer from inputs to vectors; defaults to :data:`DEFAULT_ENCODER`.
         router: Router over vectors. Defaults to :class:`~mildroute.routers.CascadeRouter` if
             ``fit`` receives answers, to :class:`~mildroute.routers.FrontierRouter` if it receives
             prices, and otherwise to :class:`~mildroute.routers.MildRouter`.
@@ -59,15 +59,15 @@ class TextRouter(BaseEstimator):
     Attributes:
         encoder_: The fitted encoder.
         answer_features_: The fitted transformer of answers, or `None`.
-        logprob_experts_: Names of the experts whose log-probabilities were used in training; those
-            of others are ignored.
+        logprob_experts_: Names of the experts whose log-probabilities were used in training; other
+            experts' log-probabilities are ignored.
         router_: The fitted router over vectors.
         experts_: Names of the experts, shape (p,).
         provenance_: Training table and choices that depend on it, as plain values, or `None`.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
-        outcome_model_: Model that predicts the results of each expert, and which inputs are out of
-            distribution; or `None` for sparse vectors.
+        outcome_model_: Model that predicts each expert's results and detects inputs that are out of
+            distribution, or `None` for sparse vectors.
 
     Example:
         >>> texts = [f"what is {n} + 2" for n in range(60)]
@@ -111,10 +111,10 @@ class TextRouter(BaseEstimator):
             y: As for every router: costs, shape (n, p), without the prices if those are passed.
             sample_weight: Weight of each row, shape (n,), or `None`.
             groups: Group of each row, shape (n,), or `None`.
-            prices: Dollars, shape (n, p) or (p,), or `None`; only for a router that can weigh them.
+            prices: Dollars, shape (n, p) or (p,), or `None`; only for routers that support prices.
             experts: p names; they default to the column names of a data frame ``y``.
-            progress: Called with steps done, total steps and a short label of the next one, if the
-                router reports its progress; or `None`.
+            progress: Called with the steps done, the total and a short label of the next step, if
+                the router reports progress; or `None`.
             answers: n texts from each of the p experts, for a router that may look at them; or
                 `None`.
             logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each of the
@@ -126,13 +126,13 @@ class TextRouter(BaseEstimator):
             The router itself.
         """
         if clusters is None and sample_weight is None:
-            clusters = _clusters_of(X, groups, y)
+            clusters = _cluster_texts(X, groups, y)
         default = MildRouter() if prices is None else FrontierRouter()
         default = default if answers is None else CascadeRouter()
         router: Any = default if self.router is None else clone(self.router)
         if not isinstance(router, RouterMixin):
             raise ArgumentError(
-                f"router must derive from RouterMixin, got {type(router).__name__}; take one of"
+                f"router must derive from RouterMixin, got {type(router).__name__}; use one from"
                 " mildroute.routers."
             )
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
@@ -152,7 +152,7 @@ class TextRouter(BaseEstimator):
         if answers is not None:
             if not router.supports_answers:
                 raise ArgumentError(
-                    f"{type(router).__name__} cannot take answers; leave them out or take a"
+                    f"{type(router).__name__} does not support answers; leave them out or use a"
                     " CascadeRouter."
                 )
             features, rows = self._learn_answers(answers, logprobs, rows, router)
@@ -183,22 +183,24 @@ class TextRouter(BaseEstimator):
         rows: TrainingRows,
         router: RouterMixin,
     ) -> tuple[AnswerFeatures, TrainingRows]:
-        """Return fitted features of answers, and the rows with what a cascade sees of them."""
+        """Return fitted answer features, and the rows with the answers that a cascade reads."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
         values = [
             np.full(len(texts), np.nan) if each is None else np.asarray(each, dtype=np.float64)
-            for texts, each in zip(answers, _of_each(logprobs, len(answers)), strict=True)
+            for texts, each in zip(
+                answers, _logprobs_per_expert(logprobs, len(answers)), strict=True
+            )
         ]
         features.fit([text for texts in answers for text in texts], logprobs=np.concatenate(values))
         seen = see_answers(features, answers, values)
         folds = rows.folds
-        if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
+        if len(answers) * len(seen.readings) <= _MAX_REFIT_ANSWERS:
             folds = folds or cut_vectors(rows.X, router.random_state, rows.clusters)
-            everything = np.arange(len(seen.readings))
+            all_rows = np.arange(len(seen.readings))
             folds = [
                 fold._replace(
                     answers=features.refit_vectors(
-                        answers, seen, np.setdiff1d(everything, fold.held_out)
+                        answers, seen, np.setdiff1d(all_rows, fold.held_out)
                     )
                 )
                 for fold in folds
@@ -229,7 +231,7 @@ class TextRouter(BaseEstimator):
 
     @property
     def n_experts(self) -> int:
-        """Return the number of experts; the names after them are looks of a cascade."""
+        """Return the number of experts; any names after them are a cascade's looks."""
         return int(self.router_.n_experts)
 
     def see(
@@ -246,8 +248,10 @@ class TextRouter(BaseEstimator):
                 "this router was fitted without answers and looks at none; fit it with answers."
             )
         values = [
-            known if name in self.logprob_experts_ else None
-            for name, known in zip(self.experts_, _of_each(logprobs, self.n_experts), strict=False)
+            values if name in self.logprob_experts_ else None
+            for name, values in zip(
+                self.experts_, _logprobs_per_expert(logprobs, self.n_experts), strict=False
+            )
         ]
         return see_answers(self.answer_features_, answers, values)
 
@@ -269,13 +273,12 @@ class TextRouter(BaseEstimator):
     ) -> CostTable:
         """Return the table with a column for each look: its outcome with the table's answers.
 
-        If the router has no looks or the table already has the columns, nothing changes.
+        The table is unchanged if the router has no looks or the table already has the columns.
 
         Args:
             table: Table with the router's experts and their answers.
-            seen: The answers as ``see_table`` returns them, to avoid repeating that step; or
-                `None`.
-            vectors: Vectors of the table's inputs, to avoid encoding them again; or `None`.
+            seen: The answers as ``see_table`` returns them, if already computed.
+            vectors: Vectors of the table's inputs, if already computed.
         """
         seen = self.see_table(table) if seen is None else seen
         if seen is None:
@@ -296,7 +299,7 @@ class TextRouter(BaseEstimator):
 
     @property
     def operating_point(self) -> OperatingPoint | None:
-        """Return the operating point in use with its expected results on new inputs, or `None`."""
+        """Return the current operating point with its expected results, or `None`."""
         return self.router_.operating_point if self.router_.has_operating_points else None
 
     def predict(
@@ -317,17 +320,17 @@ class TextRouter(BaseEstimator):
             request_ids: Id of each request, which seeds the random draw of an operating point
                 between two vertices; defaults to the input itself.
         """
-        return self._ask("predict", X, price_weight, point, request_ids)
+        return self._call_router("predict", X, price_weight, point, request_ids)
 
     def predict_proba(
         self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
     ) -> Matrix:
         """Return the posterior over experts, shape (n, p)."""
-        return self._ask("predict_proba", X, price_weight, point)
+        return self._call_router("predict_proba", X, price_weight, point)
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
         """Return the score of each expert, shape (n, p); larger is better."""
-        return self._ask("decision_function", X, price_weight)
+        return self._call_router("decision_function", X, price_weight)
 
     def rank(
         self,
@@ -339,9 +342,9 @@ class TextRouter(BaseEstimator):
     ) -> NDArray[np.intp]:
         """Return the experts of each input from best to worst, shape (n, p).
 
-        The arguments are those of ``predict``.
+        Arguments are as for ``predict``.
         """
-        return self._ask("rank", X, price_weight, point, request_ids)
+        return self._call_router("rank", X, price_weight, point, request_ids)
 
     def explain(
         self,
@@ -360,7 +363,7 @@ class TextRouter(BaseEstimator):
             point: As for ``predict``.
             request_ids: As for ``predict``.
             default: Expert for inputs unlike the training data; defaults to the best single expert
-                of the training data.
+                on the training data.
         """
         check_is_fitted(self)
         if isinstance(X, str):
@@ -396,11 +399,11 @@ class TextRouter(BaseEstimator):
                 if chosen is None
                 else chosen.price_weight
             )
-            ends = router.vertex_posteriors(
+            vertices = router.vertex_posteriors(
                 vectors, chosen or OperatingPoint.at_weight(weight, len(names))
             )
         else:
-            ends = [(1.0, np.asarray(router.posterior_unchecked(vectors)))]
+            vertices = [(1.0, np.asarray(router.posterior_unchecked(vectors)))]
         expected = ExpectedResults(self.outcome_model_, vectors)
         fallback = (
             names.index(default)
@@ -409,14 +412,14 @@ class TextRouter(BaseEstimator):
         )
         draws = (
             request_draws(request_ids, int(router.random_state or 0))
-            if len(ends) > 1
+            if len(vertices) > 1
             else np.zeros(len(request_ids))
         )
         return [
             routed_input(
                 names,
                 row,
-                [(chance, posterior[row]) for chance, posterior in ends],
+                [(chance, posterior[row]) for chance, posterior in vertices],
                 float(draws[row]),
                 chosen,
                 weight,
@@ -427,11 +430,11 @@ class TextRouter(BaseEstimator):
         ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return minus the mean cost of the chosen experts, so that larger is better."""
+        """Return the negative mean cost of the chosen experts, so that larger is better."""
         check_is_fitted(self)
         return float(self.router_.score(self.encoder_.transform(X), y, sample_weight))
 
-    def _ask(
+    def _call_router(
         self,
         method: str,
         X: Any,
@@ -441,13 +444,15 @@ class TextRouter(BaseEstimator):
     ) -> Any:
         check_is_fitted(self)
         has_points = self.router_.has_operating_points
-        weighs = self.router_.supports_prices
+        supports_prices = self.router_.supports_prices
         arguments = {"price_weight": price_weight, "point": point, "request_ids": request_ids}
         for name, value in arguments.items():
-            if value is not None and not (weighs if name == "price_weight" else has_points):
+            if value is not None and not (
+                supports_prices if name == "price_weight" else has_points
+            ):
                 raise ArgumentError(
-                    f"{type(self.router_).__name__} knows no {name}; fit with prices, or leave it"
-                    " out."
+                    f"{type(self.router_).__name__} does not support {name}; fit with prices,"
+                    " or leave it out."
                 )
         inputs = X if isinstance(X, list) else list(X)
         if (
@@ -456,8 +461,8 @@ class TextRouter(BaseEstimator):
             and request_ids is None
             and all(isinstance(text, str) for text in inputs)
         ):
-            # Seed by the text itself, so that the command line and the gateway, which see the same
-            # text, decide alike.
+            # Seed by the text itself, so that the command line and the gateway make the same
+            # decision for the same text.
             arguments["request_ids"] = inputs
         return getattr(self.router_, method)(
             self.encoder_.transform(X),
@@ -465,7 +470,7 @@ class TextRouter(BaseEstimator):
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Declare a router over one column of inputs and a cost matrix."""
+        """Return scikit-learn's tags: a router takes one column of inputs and a cost matrix."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.target_tags.required, tags.target_tags.multi_output, tags.target_tags.two_d_labels = (
@@ -476,14 +481,16 @@ class TextRouter(BaseEstimator):
         return tags
 
 
-def _of_each(logprobs: Sequence[Any] | None, experts: int) -> Sequence[Any]:
-    if logprobs is not None and len(logprobs) != experts:
-        raise ShapeError(f"logprobs must be of {experts} experts, got {len(logprobs)}.")
-    return [None] * experts if logprobs is None else logprobs
+def _logprobs_per_expert(logprobs: Sequence[Any] | None, n_experts: int) -> Sequence[Any]:
+    if logprobs is not None and len(logprobs) != n_experts:
+        raise ShapeError(
+            f"logprobs must have one entry per expert, {n_experts}, got {len(logprobs)}."
+        )
+    return [None] * n_experts if logprobs is None else logprobs
 
 
-def _clusters_of(X: Any, groups: Any, costs: Any) -> NDArray[np.intp] | None:
-    """Return the clusters of inputs if they are texts."""
+def _cluster_texts(X: Any, groups: Any, costs: Any) -> NDArray[np.intp] | None:
+    """Return the inputs' clusters, or `None` if they are not texts."""
     inputs = X if isinstance(X, list) else list(X)
     if not inputs or not all(isinstance(text, str) for text in inputs):
         return None
