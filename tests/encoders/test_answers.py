@@ -137,7 +137,7 @@ def test_answers_of_other_experts_do_not_change_those_of_one() -> None:
 def test_answers_must_be_there_and_as_many_of_each_expert() -> None:
     with pytest.raises(ArgumentError, match="answers must be of one expert or more"):
         see_answers(features(), [None, None])
-    with pytest.raises(ShapeError, match="there must be 3 answers of each expert, got 1 of one"):
+    with pytest.raises(ShapeError, match="every expert must have 3 answers, got 1 from one"):
         see_answers(features(), [CHOICES, ["x"]])
 
 

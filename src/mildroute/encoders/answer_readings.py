@@ -1,4 +1,4 @@
-"""Readers of the results that answers state, so that two answers can be compared.
+"""Functions that read an answer's result, so that two answers can be compared.
 
 The judges' parsers are imported when a cascade reads its first answer. A router that decides by
 inputs alone, such as one in another gateway's plug-in, does not load them.
@@ -19,13 +19,14 @@ __all__ = ["LAST_CHARACTERS", "READERS", "Reading", "best_reading"]
 
 Reading = Literal["auto", "choice", "number", "text", "none"]
 
-# Answers state their results at the end, and a vector of a whole long answer says less.
+# Answers state their results at the end; encoding a whole long answer dilutes them.
 LAST_CHARACTERS = 400
-# Longer answers are prose, which says the same in many ways.
+# Longer answers are prose, which can say the same thing in many ways.
 _MAX_SHORT_CHARACTERS = 120
 _LETTERS = "ABCDEFGHIJ"
-# Answers on which readers are tried, and the share of them that a reader must read.
+# Number of answers on which readers are tried.
 _SAMPLE_ROWS = 300
+# Minimum share of them that a reader must be able to read.
 _MIN_SHARE = 0.75
 _QUOTES = " \t\r\n.;\"'`$*"
 
@@ -51,7 +52,7 @@ def _read_number(text: str) -> str | None:
 
 
 def _read_short_text(text: str) -> str | None:
-    """Return a short answer in normal form, so that equal answers compare equal, else None."""
+    """Return a short answer in normal form, so that equal answers compare equal, or None."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -71,7 +72,7 @@ def _read_nothing(_text: str) -> None:
     return None
 
 
-# The functions that read the result of an answer, in the order in which they are tried.
+# The readers, in the order in which they are tried.
 READERS: dict[str, Callable[[str], str | None]] = {
     "choice": _read_choice,
     "text": _read_short_text,
@@ -81,7 +82,7 @@ READERS: dict[str, Callable[[str], str | None]] = {
 
 
 def best_reading(rows: Sequence[str]) -> str:
-    """Return the name of the first reader that reads most of these answers, or ``"none"``."""
+    """Return the name of the first reader that can read most answers, or ``"none"``."""
     sample = [text for text in rows if text.strip()]
     sample = sample[:: max(len(sample) // _SAMPLE_ROWS, 1)]
     for name, read in READERS.items():

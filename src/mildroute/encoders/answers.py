@@ -19,34 +19,34 @@ from mildroute.routers.cascade.features import SeenAnswers
 
 __all__ = ["AnswerFeatures", "see_answers"]
 
-# Maximum numbers of answers that an encoder is fitted on, and from which means and deviations are
-# computed.
+# Maximum number of answers that an encoder is fitted on.
 _MAX_ROWS = 10_000
+# Maximum number of answers from which means and standard deviations are computed.
 _MAX_READ_ROWS = 1_000
-# Standard deviation of the numbers beside a vector of length 1, so that both weigh about as much.
+# Standard deviation of the numeric features, so that they weigh about as much as the unit vector.
 _SCALE = 0.1
 
 
 class AnswerFeatures(Encoder):
-    """An encoder of answers: their text, their length, and how sure their expert was.
+    """An encoder of answers: their text, their length and their log-probability.
 
-    The features use no reference and no score, so that a gateway computes them as training does.
+    The features need no reference and no score, so a gateway can compute them as training does.
 
     Args:
         encoder: Encoder of the last part of an answer; defaults to a
             :class:`~mildroute.encoders.reduced.ReducedEncoder` of 128 columns.
         reading: How to read the result that an answer states, so that answers can be compared:
             ``"choice"`` reads a letter from A to J, ``"number"`` a number, ``"text"`` short
-            answers and JSON unchanged, and ``"none"`` nothing. ``"auto"`` chooses the one that
-            reads most of the training answers.
+            answers and JSON unchanged, and ``"none"`` nothing. ``"auto"`` chooses the first
+            one that can read most of the training answers.
         max_characters: Number of leading characters of an answer to use, as a gateway does for a
-            stream that it does not hold; None uses the whole answer.
+            stream that it does not buffer; None uses the whole answer.
 
     Attributes:
         encoder_: The fitted encoder.
-        reading_: The reading in use.
-        means_: Mean of each number beside the vector, shape (k,).
-        scales_: Standard deviation of each of these numbers, or 1 if it is constant, shape (k,).
+        reading_: The chosen reading.
+        means_: Mean of each numeric feature, shape (k,).
+        scales_: Standard deviation of each numeric feature, or 1 if it is constant, shape (k,).
 
     Example:
         >>> features = AnswerFeatures().fit(["The answer is (A).", "I say (B)."] * 20)
@@ -66,7 +66,7 @@ class AnswerFeatures(Encoder):
         self.max_characters = max_characters
 
     def fit(self, X: Any, y: Any = None, logprobs: Any = None) -> AnswerFeatures:  # noqa: ARG002
-        """Learn from n answers of any experts.
+        """Fit the encoder on n answers from any experts.
 
         Args:
             X: n texts.
@@ -80,19 +80,19 @@ class AnswerFeatures(Encoder):
         if self.max_characters is not None and self.max_characters < 1:
             raise ArgumentError(f"max_characters must be at least 1, got {self.max_characters}.")
         rows = self._read(X)
-        known_logprobs = _to_logprobs(logprobs, len(rows))
+        row_logprobs = _to_logprobs(logprobs, len(rows))
         # More answers take time and change little.
         sample = np.linspace(0, len(rows) - 1, min(len(rows), _MAX_ROWS)).astype(np.intp)
         rows = [rows[index] for index in sample]
-        known_logprobs = known_logprobs[sample]
+        row_logprobs = row_logprobs[sample]
         encoder = ReducedEncoder(n_components=128) if self.encoder is None else clone(self.encoder)
         self.encoder_ = encoder.fit(_last_parts(rows))
-        _encode_densely(encoder, rows[:1])
+        _encode_dense(encoder, rows[:1])
         self.reading_ = best_reading(rows) if self.reading == "auto" else self.reading
         step = max(len(rows) // _MAX_READ_ROWS, 1)
         rows = rows[::step]
         results = [READERS[self.reading_](text) for text in rows]
-        numbers = _describe(rows, results, known_logprobs[::step])
+        numbers = _describe(rows, results, row_logprobs[::step])
         self.means_ = numbers.mean(axis=0)
         deviations = numbers.std(axis=0)
         self.scales_ = np.where(deviations > 0, deviations, 1.0)
@@ -120,7 +120,7 @@ class AnswerFeatures(Encoder):
         results = self.read(rows)
         numbers = _describe(rows, results, _to_logprobs(logprobs, len(rows)))
         standardized = _SCALE * (numbers - self.means_) / self.scales_
-        vectors = _encode_densely(self.encoder_, rows)
+        vectors = _encode_dense(self.encoder_, rows)
         return np.hstack([vectors, standardized.astype(np.float32)]), results
 
     def _read(self, X: Any) -> list[Any]:
@@ -132,9 +132,9 @@ class AnswerFeatures(Encoder):
         """Return the answers' features, refitted on some rows only.
 
         Args:
-            answers: n texts of each expert.
+            answers: n texts from each expert.
             seen: Features of the same answers.
-            rows: Rows to learn from.
+            rows: Rows to fit on.
         """
         answers = [self._read(texts) for texts in answers]
         sample = rows[:: max(len(rows) * len(answers) // _MAX_ROWS, 1)]
@@ -142,7 +142,7 @@ class AnswerFeatures(Encoder):
         encoder.fit(_last_parts([texts[row] for texts in answers for row in sample]))
         numbers = seen.vectors[:, :, -len(self.means_) :]
         vectors = [
-            np.hstack([_encode_densely(encoder, list(texts)), numbers[:, index]])
+            np.hstack([_encode_dense(encoder, list(texts)), numbers[:, index]])
             for index, texts in enumerate(answers)
         ]
         return SeenAnswers(np.stack(vectors, axis=1).astype(np.float32), seen.readings)
@@ -157,7 +157,7 @@ def see_answers(
 
     Args:
         features: Fitted features.
-        answers: n texts of each expert; None for an expert that was not called.
+        answers: n texts from each expert; None for an expert that was not called.
         logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each expert, or
             None.
 
@@ -169,7 +169,7 @@ def see_answers(
     """
     called = [expert for expert, texts in enumerate(answers) if texts is not None]
     if not called:
-        raise ArgumentError("answers must be of one expert or more, got none.")
+        raise ArgumentError("answers must come from at least one expert, got none.")
     rows = len(answers[called[0]] or ())
     vectors_of: dict[int, NDArray[np.float32]] = {}
     readings = np.full((rows, len(answers)), -1, dtype=np.intp)
@@ -178,7 +178,7 @@ def see_answers(
         texts = list(answers[expert] or ())
         if len(texts) != rows:
             raise ShapeError(
-                f"there must be {rows} answers of each expert, got {len(texts)} of one."
+                f"every expert must have {rows} answers, got {len(texts)} from one expert."
             )
         vectors_of[expert], results = features.see(
             texts, None if logprobs is None else logprobs[expert]
@@ -196,7 +196,7 @@ def see_answers(
 def _describe(
     rows: list[str], results: list[str | None], logprobs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return numbers on length, on whether a result was read, and on the answer's probability."""
+    """Return numeric features: length, whether a result was read, and probability."""
     length = np.log1p([len(text) for text in rows])
     is_read = np.array([result is not None for result in results])
     is_known = ~np.isnan(logprobs)
@@ -209,11 +209,11 @@ def _last_parts(rows: list[str]) -> list[str]:
     return [text[-LAST_CHARACTERS:] or " " for text in rows]
 
 
-def _encode_densely(encoder: Any, rows: list[str]) -> NDArray[np.float32]:
+def _encode_dense(encoder: Any, rows: list[str]) -> NDArray[np.float32]:
     vectors = encoder.transform(_last_parts(rows))
     if issparse(vectors):
         raise ArgumentError(
-            f"the encoder of answers must give dense vectors, got a sparse matrix of"
+            f"the encoder of answers must return dense vectors, got a sparse matrix from"
             f" {type(encoder).__name__}; wrap it in a ReducedEncoder."
         )
     return np.asarray(vectors, dtype=np.float32)

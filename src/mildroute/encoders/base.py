@@ -17,8 +17,8 @@ class Encoder(TransformerMixin, BaseEstimator):
 
     An encoder implements ``_fit(rows)`` and ``_encode(rows)``, which returns float32 vectors, dense
     or as a CSR matrix, shape (n, d). Everything that ``_encode`` needs is a plain fitted attribute,
-    so that an artifact can hold it. Objects built from these for speed are listed in
-    ``_transient``; they are neither stored nor pickled.
+    so that an artifact can hold it. Attributes listed in ``_transient`` are built from these for
+    speed, and are neither stored nor pickled.
 
     Example:
         >>> import numpy as np
@@ -33,12 +33,12 @@ class Encoder(TransformerMixin, BaseEstimator):
     """
 
     _transient: ClassVar[tuple[str, ...]] = ()
-    # Whether training rows and new rows get different kinds of vectors. A router is then
-    # cross-validated with one encoder per fold.
+    # Whether an encoder's vectors of its training rows differ from its vectors of new rows. If so,
+    # a router is cross-validated with one encoder per fold.
     learns_from_rows: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
-        """Learn from n inputs; ``y`` is ignored."""
+        """Fit the encoder on n inputs; ``y`` is ignored."""
         self._forget()
         self._fit(self._read(X))
         return self
@@ -62,7 +62,7 @@ class Encoder(TransformerMixin, BaseEstimator):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without what is specific to this process, such as sessions."""
+        """Return the state without transient attributes, such as sessions."""
         return {
             name: value
             for name, value in super().__getstate__().items()

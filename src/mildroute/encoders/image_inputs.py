@@ -1,4 +1,4 @@
-"""Images in any form that users have, as RGB images of Pillow."""
+"""Conversion of images in any common form to Pillow RGB images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["as_images", "load_pillow"]
 
-# Formats that are opened; untrusted bytes never reach Pillow's rarer readers.
+# Supported formats; untrusted bytes never reach Pillow's rarer readers.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 
 
@@ -25,10 +25,10 @@ def load_pillow() -> Any:
 
 
 def as_images(inputs: Any) -> list[Any]:
-    """Return the rows as RGB images of Pillow.
+    """Return the rows as Pillow RGB images.
 
     Args:
-        inputs: n images: Pillow images, the bytes of files, or uint8 arrays of shape (height,
+        inputs: n images: Pillow images, bytes of image files, or uint8 arrays of shape (height,
             width) or (height, width, 3 or 4).
     """
     rows = (
@@ -47,11 +47,11 @@ def _as_image(row: Any, index: int) -> Any:
         try:
             with pillow.open(io.BytesIO(row), formats=_FORMATS) as image:
                 return image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as broken:
+        except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
             raise ArgumentError(
-                f"bytes must be an image file of {', '.join(_FORMATS)}, got in row {index}:"
-                f" {broken}."
-            ) from broken
+                f"bytes must be an image file in one of {', '.join(_FORMATS)}, got in row {index}:"
+                f" {error}."
+            ) from error
     if isinstance(row, np.ndarray):
         is_image = (
             row.dtype == np.uint8

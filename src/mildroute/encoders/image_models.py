@@ -1,4 +1,4 @@
-"""Hugging Face image models as ONNX bytes, with the settings to prepare an image for them."""
+"""Hugging Face image models as ONNX bytes, with the settings for preparing images."""
 
 from __future__ import annotations
 

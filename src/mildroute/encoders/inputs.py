@@ -1,4 +1,4 @@
-"""Inputs in any form that users have (lists, arrays, series, Arrow columns) as one plain list."""
+"""Conversion of inputs (lists, arrays, series, Arrow columns) to one plain list."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def as_list(inputs: Any) -> list[Any]:
     shape = getattr(inputs, "shape", (1,))
     if len(shape) != 1:
         raise ArgumentError(
-            f"inputs must have one axis, one input a row, got shape {tuple(shape)}; take one"
+            f"inputs must have one axis, one input per row, got shape {tuple(shape)}; take one"
             " column."
         )
-    # A column is converted as a whole, because scalars of Arrow and NumPy are not Python values.
+    # Convert a column as a whole, because Arrow and NumPy scalars are not Python values.
     convert = getattr(inputs, "to_pylist", None) or getattr(inputs, "tolist", None)
     rows = list(inputs) if convert is None else list(convert())
     if not rows:

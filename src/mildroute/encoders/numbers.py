@@ -1,4 +1,4 @@
-"""Measurements in a column of text, as vectors."""
+"""The number encoder: measurements in a column of text, as vectors."""
 
 from __future__ import annotations
 

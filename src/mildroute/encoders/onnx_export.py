@@ -24,11 +24,11 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["ExportedText", "Precision", "export_module", "export_text_model", "quantize"]
 
-# Numbers of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel.
+# Weights of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel.
 Precision = Literal["fp32", "int8"]
 
 _OPSET = 17
-# Files of a folder whose model is exported already.
+# Paths of an exported model within a folder.
 _EXPORTED_FILES = ("onnx/model.onnx", "model.onnx")
 
 
@@ -40,7 +40,7 @@ class ExportedText:
         onnx: The graph and its weights as uint8, shape (bytes,).
         tokenizer: The content of ``tokenizer.json`` as uint8, shape (bytes,).
         pooling: ``"mean"`` over the tokens, or the first token, ``"cls"``.
-        max_tokens: Maximum tokens of an input; None if unknown.
+        max_tokens: Maximum number of input tokens; None if unknown.
     """
 
     onnx: NDArray[np.uint8]
@@ -54,7 +54,7 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
     """Export a text model to ONNX.
 
     The last two models are cached, because every clone of an encoder exports the same one. A folder
-    with ``onnx/model.onnx`` and ``tokenizer.json`` is used as it is.
+    with ``onnx/model.onnx`` and ``tokenizer.json`` is used unchanged.
 
     Args:
         model: A folder or a hub name, from :func:`~mildroute.encoders.hub_models.find_model`; a
@@ -77,17 +77,17 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
 
 
 def export_module(module: Any, inputs: Mapping[str, Any], axes: Mapping[int, str]) -> bytes:
-    """Export a torch module to ONNX bytes, with one output called ``output``.
+    """Export a torch module to ONNX bytes, with one output named ``output``.
 
     Args:
-        module: The module; it takes the inputs in their order and returns one tensor.
+        module: The module; it takes the inputs in order and returns one tensor.
         inputs: Example tensors by name.
-        axes: Names of the axes of variable length, in the inputs and the output.
+        axes: Names of the variable-length axes of the inputs and the output.
     """
     torch = need("torch", extra="text", user="this encoder")
     target = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        # The tracer warns about itself and about shapes that are constant on purpose.
+        # The tracer warns about itself and about shapes that are deliberately constant.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
@@ -106,7 +106,7 @@ def quantize(onnx: bytes) -> bytes:
     """Quantize an ONNX model of 32-bit floats to 8-bit weights, with one scale per output channel.
 
     Activations are scaled at run time. With one scale per tensor, MiniLM's vectors would have a
-    cosine of 0.957 to the original ones instead of 0.995.
+    cosine of 0.957 with the originals instead of 0.995.
     """
     for package in ("onnx", "onnxruntime"):
         need(package, extra="text", user="this encoder")
@@ -119,10 +119,10 @@ def quantize(onnx: bytes) -> bytes:
         target = Path(scratch) / "int8.onnx"
         source.write_bytes(onnx)
         try:
-            # The function advises on the root logger to run a step that this graph does not need.
+            # The function recommends, on the root logger, a step that this graph does not need.
             root.setLevel(logging.ERROR)
-            # Seven-bit weights: sums of eight-bit ones overflow on processors without VNNI, which
-            # costs a small model 0.045 of its cosine there, and MiniLM nothing.
+            # Seven-bit weights: sums of eight-bit weights overflow on processors without VNNI,
+            # where that reduces a small model's cosine by 0.045, though not MiniLM's.
             quantize_dynamic(
                 source, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
             )
@@ -132,7 +132,7 @@ def quantize(onnx: bytes) -> bytes:
 
 
 def _read_exported(folder: Path) -> tuple[bytes, bytes, dict[str, Any]] | None:
-    """Return the graph, tokenizer and configuration of a folder with an exported model."""
+    """Return an exported model's graph, tokenizer and configuration, or None without a model."""
     tokenizer = folder / "tokenizer.json"
     for name in _EXPORTED_FILES:
         if (folder / name).is_file() and tokenizer.is_file():
@@ -142,12 +142,12 @@ def _read_exported(folder: Path) -> tuple[bytes, bytes, dict[str, Any]] | None:
 
 
 def _export(model: str) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Return the graph, tokenizer and configuration of a model in safetensors."""
+    """Export a safetensors model, and return its graph, tokenizer and configuration."""
     torch = need("torch", extra="text", user="this encoder")
     transformers = need("transformers", extra="text", user="this encoder")
-    # A local folder needs nothing from the hub.
+    # A local folder needs nothing from the Hub.
     is_local = Path(model).is_dir()
-    # Weights are read from safetensors only, and no code of a model is run.
+    # Read weights only from safetensors, and never run a model's own code.
     settings = {"attn_implementation": "eager", "use_safetensors": True, "dtype": torch.float32}
     with quiet():
         network = transformers.AutoModel.from_pretrained(

@@ -1,4 +1,4 @@
-"""Exported models, run by onnxruntime and tokenizers, without torch and transformers."""
+"""Exported models, run by onnxruntime and tokenizers without torch or transformers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mildroute.exceptions import ArtifactError
 
 __all__ = ["TextModel", "open_session", "unit_rows"]
 
-# Characters of a text, per token, that reach the tokenizer: a huge text takes no longer than a
+# Maximum characters per token that reach the tokenizer, so that a huge text takes no longer than a
 # long one.
 _MAX_CHARACTERS_PER_TOKEN = 64
 
@@ -23,16 +23,16 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
 
     Args:
         onnx: The model's bytes, shape (bytes,).
-        threads: Threads of one run; None lets onnxruntime choose.
+        threads: Number of threads per run; None lets onnxruntime choose.
     """
     runtime = need("onnxruntime", extra="text", user="this encoder")
     data = onnx.tobytes()
-    # The key "location" (field 1 of an entry, 8 bytes long) refers to weights outside the model, in
-    # any file or even at an address in memory.
+    # The key "location" (field 1 of an entry, 8 bytes long) refers to weights outside the model: in
+    # any file, or even at a memory address.
     if b"\x0a\x08location" in data:
         raise ArtifactError(
-            "an ONNX model must hold its own weights, got one that refers to other files; export it"
-            " again."
+            "an ONNX model must hold its own weights, got a model that refers to other files;"
+            " export it again."
         )
     options = runtime.SessionOptions()
     options.log_severity_level = 3
@@ -40,14 +40,14 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
         options.intra_op_num_threads = threads
     try:
         return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # The package raises no more specific error.
+    except Exception as error:  # The package raises no specific error.
         raise ArtifactError(
-            f"an ONNX model must be one that onnxruntime can read, got: {error}; export it again."
+            f"an ONNX model must be readable by onnxruntime, got: {error}; export it again."
         ) from error
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return rows scaled to length 1; a row of zeros stays as it is."""
+    """Return rows scaled to unit length; a row of zeros is unchanged."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
@@ -59,8 +59,8 @@ class TextModel:
         onnx: The model's bytes, shape (bytes,).
         tokenizer: The bytes of its ``tokenizer.json``, shape (bytes,).
         pooling: ``"mean"`` or ``"cls"``.
-        max_tokens: Maximum tokens of a text that are read.
-        threads: Threads of one run; None lets onnxruntime choose.
+        max_tokens: Maximum number of tokens to read per text.
+        threads: Number of threads per run; None lets onnxruntime choose.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class TextModel:
         tokenizers = need("tokenizers", extra="text", user="this encoder")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer.tobytes().decode())
-        except Exception as error:  # The package raises no more specific error.
+        except Exception as error:  # The package raises no specific error.
             raise ArtifactError(
-                f"a tokenizer must be that of the tokenizers package, got: {error}; export the"
+                f"a tokenizer must be readable by the tokenizers package, got: {error}; export the"
                 " model again."
             ) from error
         self._tokenizer.no_padding()
@@ -89,10 +89,10 @@ class TextModel:
     def batches(
         self, texts: list[str], size: int
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-        """Yield row numbers and vectors, batch by batch, with texts of similar length together.
+        """Yield row indices and vectors in batches of texts of similar length.
 
         Yields:
-            Row numbers, shape (m,), and unit vectors, shape (m, d), with m of at most ``size``.
+            Row indices, shape (m,), and unit vectors, shape (m, d); m is at most ``size``.
         """
         encodings = [self._tokenizer.encode(text[: self._max_characters]) for text in texts]
         order = np.argsort([len(encoding.ids) for encoding in encodings], kind="stable")
@@ -101,14 +101,14 @@ class TextModel:
             yield rows, self._run([encodings[row] for row in rows])
 
     def _run(self, encodings: list[Any]) -> NDArray[np.float32]:
-        longest = max(1, *(len(encoding.ids) for encoding in encodings))
+        max_length = max(1, *(len(encoding.ids) for encoding in encodings))
         parts = {
             "input_ids": "ids",
             "attention_mask": "attention_mask",
             "token_type_ids": "type_ids",
         }
         padded = {
-            name: _pad([getattr(encoding, part) for encoding in encodings], longest)
+            name: _pad([getattr(encoding, part) for encoding in encodings], max_length)
             for name, part in parts.items()
         }
         output = self._session.run(None, {name: padded[name] for name in self._inputs})[0]
@@ -117,9 +117,9 @@ class TextModel:
         )
 
 
-def _pad(rows: list[list[int]], longest: int) -> NDArray[np.int64]:
-    # The value of the padding does not matter: the attention mask hides it.
-    padded = np.zeros((len(rows), longest), dtype=np.int64)
+def _pad(rows: list[list[int]], max_length: int) -> NDArray[np.int64]:
+    # The padding value does not matter, because the attention mask hides it.
+    padded = np.zeros((len(rows), max_length), dtype=np.int64)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded

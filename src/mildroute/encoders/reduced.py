@@ -1,4 +1,4 @@
-"""Wide sparse vectors reduced to few dense columns, on which a router is fitted much faster."""
+"""An encoder that reduces wide sparse vectors to a few dense columns, for faster fitting."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _MIN_DIRECTIONS = 16
 
 
 class ReducedEncoder(Encoder):
-    """An encoder that reduces the vectors of another one to a few hundred dense columns.
+    """An encoder that reduces another encoder's vectors to a few hundred dense columns.
 
     The columns are the directions in which the training vectors vary most (latent semantic
     analysis). Vectors have unit length.
 
     Args:
-        encoder: The encoder of the wide vectors; defaults to
+        encoder: The encoder that computes the wide vectors; defaults to
             :class:`~mildroute.encoders.tfidf.TfidfEncoder`.
-        n_components: Maximum number of columns. There are fewer if the training inputs span fewer,
-            and never more than a quarter of the training inputs (but 16 at least).
+        n_components: Maximum number of columns. There are fewer if the training inputs span fewer
+            dimensions, and at most a quarter of the number of training inputs, or 16 if that is
+            more.
         random_state: Seed of the randomized decomposition.
 
     Attributes:
@@ -55,7 +56,7 @@ class ReducedEncoder(Encoder):
         self.random_state = random_state
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:  # noqa: ARG002
-        """Learn from n inputs and encode them, shape (n, n_components)."""
+        """Fit the encoder on n inputs and encode them, shape (n, n_components)."""
         return self._project(self._learn(self._read(X)))
 
     def _read(self, X: Any) -> list[Any]:
@@ -70,14 +71,14 @@ class ReducedEncoder(Encoder):
             raise ArgumentError(f"n_components must be at least 1, got {self.n_components}.")
         self.encoder_ = TfidfEncoder() if self.encoder is None else clone(self.encoder)
         vectors = self.encoder_.fit_transform(rows)
-        # More directions than that describe single rows. At 500 rows a router saves 0.349 on 128
-        # directions and 0.329 on 256 (12 draws, standard error 0.017 each): no significant
-        # difference, and half the time.
-        count = min(self.n_components, max(_MIN_DIRECTIONS, len(rows) // 4), *vectors.shape)
-        # Several threads would round sums differently, and a router's search could then end
-        # elsewhere.
+        # More directions would describe individual rows. At 500 rows a router saves 0.349 with 128
+        # directions and 0.329 with 256 (12 draws, standard error 0.017 each): no significant
+        # difference, in half the time.
+        n_directions = min(self.n_components, max(_MIN_DIRECTIONS, len(rows) // 4), *vectors.shape)
+        # Several threads would round sums differently, which could change the result of a router's
+        # search.
         with threadpool_limits(limits=1):
-            _, _, directions = randomized_svd(vectors, count, random_state=self.random_state)
+            _, _, directions = randomized_svd(vectors, n_directions, random_state=self.random_state)
         self.components_ = np.ascontiguousarray(directions.T, dtype=np.float32)
         return vectors
 

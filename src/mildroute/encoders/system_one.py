@@ -1,4 +1,4 @@
-"""Answers of a decision model as features of a text."""
+"""Text features that a decision model answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mildroute.exceptions import ArgumentError, MildrouteError
 
 __all__ = ["SystemOneFeatures"]
 
-# Environment variables with the address and the key of the server, on the machine that serves.
+# Environment variables with the server's address and key, set on the machine that encodes.
 _URL = "MILDROUTE_DECISION_MODEL"
 _KEY = "MILDROUTE_DECISION_MODEL_KEY"
 
@@ -45,26 +45,26 @@ QUESTIONS: Mapping[str, Any] = {
 
 
 class SystemOneFeatures(Encoder):
-    """Probabilities by which a decision model answers questions about a text.
+    """An encoder whose features are a decision model's answers to questions about a text.
 
-    A server with ``POST /v1/systemone`` answers: a hosted decision model, or an open one that vLLM,
-    llama.cpp or Laya serve. A choice becomes the probability of each label, a score that of each
-    level, and a true or false question one probability. Join them with the words of the text:
-    ``UnionEncoder([TfidfEncoder(), SystemOneFeatures(...)])``. Every decision of the router then
+    A server with ``POST /v1/systemone`` answers: a hosted decision model, or an open model served
+    by vLLM, llama.cpp or Laya. A choice becomes one probability per label, a score one probability
+    per level, and a true-or-false question one probability. Combine them with the text's words:
+    ``UnionEncoder([TfidfEncoder(), SystemOneFeatures(...)])``. Every routing decision then
     waits for that server.
 
     An artifact holds the questions and the model, but neither the server's address nor its key, so
-    that loading an artifact sends texts nowhere: the environment variables
-    ``MILDROUTE_DECISION_MODEL`` and ``MILDROUTE_DECISION_MODEL_KEY`` hold them where it is used.
+    an artifact cannot choose where texts are sent. The environment variables
+    ``MILDROUTE_DECISION_MODEL`` and ``MILDROUTE_DECISION_MODEL_KEY`` provide them instead.
 
     Args:
-        url: Base URL of the server; ``None`` means that of the environment. Not stored.
-        model: Name of the model.
+        url: The server's base URL; ``None`` reads it from the environment. Not stored.
+        model: Model name.
         questions: The questions in the format of System One; ``None`` asks for the kind of task,
             its difficulty, and whether context is missing.
-        timeout: Seconds in which the answers about a text must come.
-        concurrency: Number of texts that are asked about at once.
-        cache: Folder in which answers are kept by content, or ``None``. Not stored.
+        timeout: Seconds to wait for the answers about a text.
+        concurrency: Maximum number of concurrent requests.
+        cache: Folder that caches answers by content, or ``None``. Not stored.
 
     Attributes:
         questions_: The questions.
@@ -111,30 +111,32 @@ class SystemOneFeatures(Encoder):
         self.names_ = [
             f"{name}:{key}"
             for name, question in self.questions_.items()
-            for key in _keys_of(name, question)
+            for key in _feature_names(name, question)
         ]
         self._features(rows[0])
 
     def _encode(self, rows: list[Any]) -> NDArray[np.float32]:
         texts = list(dict.fromkeys(rows))
         vectors = np.zeros((len(texts), len(self.names_)), dtype=np.float32)
-        known = np.zeros(0, dtype=np.intp)
+        cached_rows = np.zeros(0, dtype=np.intp)
         if self.cache is not None:
-            known, cached = self._answers().read(texts)
-            if len(known):
-                vectors[known] = cached
-        missing = np.setdiff1d(np.arange(len(texts)), known)
+            cached_rows, cached_vectors = self._answers().read(texts)
+            if len(cached_rows):
+                vectors[cached_rows] = cached_vectors
+        missing = np.setdiff1d(np.arange(len(texts)), cached_rows)
         if len(missing):
-            asked = [texts[index] for index in missing]
-            with ThreadPoolExecutor(min(self.concurrency, len(asked))) as pool:
-                vectors[missing] = np.array(list(pool.map(self._features, asked)), dtype=np.float32)
+            missing_texts = [texts[index] for index in missing]
+            with ThreadPoolExecutor(min(self.concurrency, len(missing_texts))) as pool:
+                vectors[missing] = np.array(
+                    list(pool.map(self._features, missing_texts)), dtype=np.float32
+                )
             if self.cache is not None:
-                self._answers().write(asked, vectors[missing])
+                self._answers().write(missing_texts, vectors[missing])
         index_of = {text: index for index, text in enumerate(texts)}
         return vectors[[index_of[row] for row in rows]]
 
     def _features(self, text: str) -> list[float]:
-        """Ask about one text."""
+        """Return the features of one text, computed by the server."""
         url = self._url()
         body = {"model": self.model, "state": text, "questions": self.questions_}
         try:
@@ -144,7 +146,7 @@ class SystemOneFeatures(Encoder):
             values = [
                 value
                 for name, question in self.questions_.items()
-                for value in _values_of(question, answers[name])
+                for value in _feature_values(question, answers[name])
             ]
         except (OSError, ValueError, KeyError, TypeError, self._http_error) as error:
             raise MildrouteError(
@@ -182,12 +184,12 @@ class SystemOneFeatures(Encoder):
 
     def _answers(self) -> VectorCache:
         if not hasattr(self, "_vectors"):
-            asked = json.dumps(self.questions_, sort_keys=True)
-            self._vectors = VectorCache(str(self.cache), f"{self.model} {asked}")
+            questions = json.dumps(self.questions_, sort_keys=True)
+            self._vectors = VectorCache(str(self.cache), f"{self.model} {questions}")
         return self._vectors
 
 
-def _keys_of(name: str, question: Any) -> list[str]:
+def _feature_names(name: str, question: Any) -> list[str]:
     """Return the names of a question's features."""
     kind = question.get("type") if isinstance(question, Mapping) else None
     if kind == "noul":
@@ -203,8 +205,8 @@ def _keys_of(name: str, question: Any) -> list[str]:
     )
 
 
-def _values_of(question: Mapping[str, Any], answer: Mapping[str, Any]) -> list[float]:
+def _feature_values(question: Mapping[str, Any], answer: Mapping[str, Any]) -> list[float]:
     if question["type"] == "noul":
         return [float(answer["noul"])]
-    odds = answer["probabilities"]
-    return [float(odds[key]) for key in _keys_of("", question)]
+    probabilities = answer["probabilities"]
+    return [float(probabilities[key]) for key in _feature_names("", question)]

@@ -20,7 +20,7 @@ __all__ = ["TfidfEncoder"]
 class TfidfEncoder(Encoder):
     """An encoder of texts as n-gram counts, damped by a logarithm and weighted by rarity.
 
-    Vectors have unit length. Fitting a router on that many columns is slow;
+    Vectors have unit length. Fitting a router on so many columns is slow;
     :class:`~mildroute.encoders.reduced.ReducedEncoder` reduces them to a few hundred.
 
     Signs count as words, and in scripts without spaces, such as Chinese, Japanese or Thai, so does
@@ -29,8 +29,8 @@ class TfidfEncoder(Encoder):
     Args:
         unit: ``"word"``, or ``"character"`` for n-grams of characters within words.
         ngrams: Lengths of the shortest and the longest n-gram.
-        min_df: Minimum number of inputs in which a term occurs; 1 if that leaves no term.
-        max_features: Maximum number of terms, the most frequent ones; None keeps all.
+        min_df: Minimum number of inputs in which a term must occur; 1 if that leaves no terms.
+        max_features: Maximum number of terms, by frequency; None keeps all.
 
     Attributes:
         terms_: The n-grams, shape (d,).
@@ -60,7 +60,7 @@ class TfidfEncoder(Encoder):
         self.max_features = max_features
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
-        """Learn from n inputs and encode them in the same pass, shape (n, d)."""
+        """Fit the encoder on n inputs and encode them in the same pass, shape (n, d)."""
         self._forget()
         return self._learn(self._read(X))
 
@@ -72,25 +72,25 @@ class TfidfEncoder(Encoder):
         vectorizer, vectors = self._fit_vectorizer(rows)
         self.terms_ = np.array(vectorizer.get_feature_names_out(), dtype=object)
         self.weights_ = np.asarray(vectorizer.idf_, dtype=np.float32)
-        # The order that ``transform`` gives: another order rounds products differently.
+        # Use the order of ``transform``, because another order rounds products differently.
         vectors.sort_indices()
         return vectors
 
     def _fit_vectorizer(self, rows: list[str]) -> tuple[TfidfVectorizer, Any]:
         for min_df in dict.fromkeys((min(self.min_df, len(rows)), 1)):
             vectorizer = self._new_vectorizer(min_df=min_df, max_features=self.max_features)
-            with contextlib.suppress(ValueError):  # No term remains.
+            with contextlib.suppress(ValueError):  # No terms remain.
                 return vectorizer, vectorizer.fit_transform(rows)
         raise ArgumentError(
-            f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are all"
-            " of them empty?"
+            f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are they"
+            " all empty?"
         )
 
     def _encode(self, rows: list[Any]) -> Any:
         if not hasattr(self, "_vectorizer"):
             self._vectorizer = self._new_vectorizer(vocabulary=self.terms_.tolist())
-        # TfidfVectorizer.transform without its checks: one text takes 0.15 ms instead of 0.79, and
-        # a gateway encodes questions and answers one by one.
+        # TfidfVectorizer.transform without its checks: a text takes 0.15 ms instead of 0.79 ms,
+        # and a gateway encodes questions and answers one by one.
         vectors = CountVectorizer.transform(self._vectorizer, rows)
         np.log(vectors.data, out=vectors.data)
         vectors.data += 1.0

@@ -1,4 +1,4 @@
-"""Several encoders side by side."""
+"""The union encoder: several encoders side by side."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["UnionEncoder"]
 
 
 class UnionEncoder(Encoder):
-    """An encoder that puts the vectors of several encoders side by side.
+    """An encoder that concatenates the vectors of several encoders.
 
-    The vectors are sparse if those of any encoder are.
+    The vectors are sparse if any encoder's vectors are sparse.
 
     Args:
         encoders: The encoders, at least one.
@@ -80,5 +80,6 @@ class UnionEncoder(Encoder):
             )
         if self.weights is not None and len(self.weights) != len(self.encoders):
             raise ArgumentError(
-                f"weights must be one per encoder, {len(self.encoders)}, got {len(self.weights)}."
+                f"weights must have one number per encoder, {len(self.encoders)}, got"
+                f" {len(self.weights)}."
             )

@@ -1,4 +1,4 @@
-"""Vectors on disk under the hashes of their texts, shared by many processes, without pickle."""
+"""A cache of vectors on disk, keyed by text hash and shared by processes, without pickle."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ __all__ = ["VectorCache"]
 class VectorCache:
     """A folder of segments, each a safetensors file with keys and vectors.
 
-    A segment is written once and never changed. A rename makes it visible as a whole, so readers
-    and writers need no lock; two writers of the same vectors only waste space. A segment that
-    cannot be read is ignored.
+    A segment is written once and never changed. It appears by an atomic rename, so readers and
+    writers need no lock; two writers of the same vectors only waste space. An unreadable segment is
+    ignored.
 
     Args:
-        folder: Folder of the segments; created if it does not exist.
-        model: Name or digest of the model that computes the vectors; other models do not see them.
+        folder: Folder of the segments, created if it does not exist.
+        model: Name or digest of the model that computes the vectors; each model has its own
+            segments.
     """
 
     def __init__(self, folder: str | os.PathLike[str], model: str) -> None:
         self._model = model.encode()
         self._folder = Path(folder) / hashlib.sha256(self._model).hexdigest()[:24]
-        # Segment of each key, and the key's row in it.
+        # Segment and row of each key.
         self._locations: dict[bytes, tuple[Path, int]] = {}
         self._segments: set[Path] = set()
 
     def read(self, texts: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Return the rows that are cached, shape (m,), and their vectors, shape (m, d).
+        """Return the indices of cached texts, shape (m,), and their vectors, shape (m, d).
 
         If no row is cached, the vectors have shape (0, 0).
         """

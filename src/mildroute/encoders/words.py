@@ -1,8 +1,8 @@
-"""Patterns of words for scikit-learn's vectorizers, also in scripts without spaces.
+"""Word patterns for scikit-learn's vectorizers, including scripts without spaces.
 
 Scripts such as Chinese or Thai put no spaces between words, so a whole sentence would be one word
-that no other text contains. In those scripts each character is a word of its own, and n-grams of
-words become n-grams of characters. All other scripts are split at spaces and signs.
+that no other text contains. In those scripts each character is its own word, and word n-grams
+become character n-grams. All other scripts are split at spaces and symbols.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["LONG_WORDS", "WORDS_AND_SIGNS", "vectorizer_settings"]
 
 _ANALYZERS = {"word": "word", "character": "char_wb"}
 
-# The ranges below form a character class of ``re``. They contain no digits, so that a number is one
+# The ranges below form an ``re`` character class. They contain no digits, so that a number is one
 # word in every script.
 
 # Chinese, Japanese and Yi: one character, one word.
@@ -31,7 +31,7 @@ _IDEOGRAPHS = "".join(
         r"\U00020000-\U0003fffd",  # Han, planes 2 and 3
     )
 )
-# Scripts of Southeast Asia, in which vowels, tones and stacked consonants hang on a letter.
+# Scripts of Southeast Asia, in which vowels, tones and stacked consonants attach to a letter.
 _CLUSTERED = "".join(
     (
         r"\u0e01-\u0e3a\u0e40-\u0e4e",  # Thai
@@ -47,31 +47,32 @@ _UNSPACED = _IDEOGRAPHS + _CLUSTERED
 # Signs that stack the next consonant under the previous one: Myanmar, Khmer, Tai Tham.
 _STACKERS = r"\u1039\u17d2\u1a60"
 # A letter with its marks, and with the consonants stacked under it. ``\w`` matches no marks, so
-# ``(?!\w)`` leaves only these. The marks of Japanese voice a kana that is written in two parts.
+# ``(?!\w)`` leaves only marks. The Japanese marks voice a kana that is written in two parts.
 _CHARACTER = (
     rf"[{_UNSPACED}](?:(?!\w)[{_CLUSTERED}\u3099\u309a]|(?<=[{_STACKERS}])[{_CLUSTERED}])*+"
 )
 
-# Signs count as words: formulas, code and quotes help to choose the expert.
+# Symbols count as words: formulas, code and quotes help to choose the expert.
 WORDS_AND_SIGNS = rf"[^\W{_UNSPACED}]++|{_CHARACTER}|[^\w\s]"
-# Words without signs and without single letters, like scikit-learn's ``\b\w\w+\b``.
+# Words without symbols or single letters, like scikit-learn's ``\b\w\w+\b``.
 LONG_WORDS = rf"[^\W{_UNSPACED}]{{2,}}+|{_CHARACTER}"
 
 
 def vectorizer_settings(unit: str, ngrams: tuple[int, int], words: str) -> dict[str, Any]:
-    """Return the settings of a scikit-learn vectorizer for n-grams of words or characters.
+    """Return scikit-learn vectorizer settings for n-grams of words or characters.
 
     Args:
         unit: ``"word"`` or ``"character"``.
         ngrams: Lengths of the shortest and the longest n-gram.
-        words: Pattern of a word; ignored for characters.
+        words: Word pattern; ignored for characters.
     """
     if unit not in _ANALYZERS:
         raise ArgumentError(f"unit must be one of {', '.join(_ANALYZERS)}, got {unit!r}.")
     if len(ngrams) != 2 or not 1 <= ngrams[0] <= ngrams[1]:
         raise ArgumentError(
-            f"ngrams must be the shortest and the longest, at least 1, got {ngrams!r}; use (1, 2)."
+            f"ngrams must be a minimum and a maximum length of at least 1, got {ngrams!r};"
+            " use (1, 2)."
         )
     settings: dict[str, Any] = {"analyzer": _ANALYZERS[unit], "ngram_range": tuple(ngrams)}
-    # scikit-learn warns about a pattern of words beside n-grams of characters.
+    # scikit-learn warns about a word pattern combined with character n-grams.
     return settings | {"token_pattern": words} if unit == "word" else settings
