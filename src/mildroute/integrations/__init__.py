@@ -1,4 +1,4 @@
-"""Routers inside other people's gateways and tools."""
+"""Integrations of the router with other gateways and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of ``mildroute decide``: decisions over HTTP, and no calls to experts."""
+"""The HTTP server of ``mildroute decide``, which makes decisions and calls no experts."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ __all__ = ["ServerLimits", "create_decision_app", "serve_decisions"]
 _TARGET_HEADERS = {f"x-mildroute-{name.replace('_', '-')}": name for name in TARGETS}
 _REQUEST_ID = "x-request-id"
 _MAX_ID_LENGTH = 256
-# Characters that a quick encoder reads in about two milliseconds.
-_SHORT = 2_000
+# Maximum characters that a fast encoder reads in about two milliseconds.
+_MAX_SHORT_CHARACTERS = 2_000
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OUTCOME = TypeAdapter(Outcome)
 
@@ -57,12 +57,12 @@ Labels = Mapping[str, str | Sequence[str]]
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What a client may ask of the server.
+    """Limits on clients' requests.
 
     Args:
-        max_body_bytes: Maximum bytes of a body.
-        body_seconds: Seconds in which a body must arrive.
-        max_connections: Connections and requests at once; further ones get status 503.
+        max_body_bytes: Maximum size of a body in bytes.
+        body_seconds: Maximum seconds for a body to arrive.
+        max_connections: Maximum concurrent connections and requests; more get status 503.
 
     Example:
         >>> ServerLimits().max_body_bytes
@@ -75,7 +75,7 @@ class ServerLimits:
 
 
 class _HTTPError(Exception):
-    """A request that gets no answer."""
+    """A request that is refused with a status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -88,13 +88,13 @@ def create_decision_app(
     key: str | None = None,
     limits: ServerLimits | None = None,
 ) -> Starlette:
-    """Return the ASGI application of a decision service, which it closes at the end.
+    """Return a decision service's ASGI application, which closes the service at shutdown.
 
     Args:
-        service: Decides and logs.
-        labels: Expert, or experts, of each label that clients use.
-        key: The key that clients send as a bearer token; ``None`` lets everybody in.
-        limits: What a client may ask.
+        service: The service, which makes and logs decisions.
+        labels: Expert or experts for each label that clients use.
+        key: The key that clients send as a bearer token; ``None`` requires no key.
+        limits: Limits on requests.
     """
     if labels and service.experts:
         ExpertLabels(service.experts, labels)
@@ -116,7 +116,11 @@ def create_decision_app(
     routes.append(Route("/v1/models", guard.protect(endpoints.models)))
     routes.append(Route("/healthz", endpoints.health))
     routes.append(Route("/readyz", endpoints.readiness))
-    handlers: dict[Any, Any] = {404: _refuse, 405: _refuse, 500: _fail}
+    handlers: dict[Any, Any] = {
+        404: _handle_routing_error,
+        405: _handle_routing_error,
+        500: _handle_internal_error,
+    }
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
 
@@ -133,13 +137,13 @@ def serve_decisions(
     """Serve decisions until SIGINT or SIGTERM.
 
     Args:
-        service: Decides and logs; it is closed at the end.
+        service: The service, which makes and logs decisions; it is closed at shutdown.
         host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
         announce: Called with the base URL once the server listens.
-        labels: Expert, or experts, of each label that clients use.
-        key: The key that clients send as a bearer token; ``None`` lets everybody in.
-        limits: What a client may ask.
+        labels: Expert or experts for each label that clients use.
+        key: The key that clients send as a bearer token; ``None`` requires no key.
+        limits: Limits on requests.
 
     Raises:
         ArgumentError: The port cannot be opened.
@@ -161,8 +165,8 @@ def serve_decisions(
         limit_concurrency=limits.max_connections,
         timeout_graceful_shutdown=10,
     )
-    with _listening(host, port) as bound:
-        _Server(config, announce).run([bound])
+    with _listening(host, port) as listener:
+        _Server(config, announce).run([listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -177,7 +181,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that announces its address."""
+    """A server that announces its address at startup."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -195,13 +199,13 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Guard:
-    """Admits clients with the key, or, without one, programs on this machine."""
+    """A check that admits clients with the key or, if there is no key, refuses other websites."""
 
     def __init__(self, key: str | None) -> None:
         self._key = None if key is None else f"Bearer {key}".encode()
 
     def protect(self, handler: Handler) -> Handler:
-        """Return a handler that refuses other requests."""
+        """Wrap a handler so that it refuses other requests."""
 
         async def guarded(request: Request) -> Response:
             if self._key is None:
@@ -211,7 +215,7 @@ class _Guard:
             else:
                 sent = request.headers.get("authorization", "").encode("latin-1")
                 if not hmac.compare_digest(sent, self._key):
-                    response = _message(401, "the header authorization must hold the key.")
+                    response = _message(401, "the authorization header must hold the key.")
                     response.headers["www-authenticate"] = "Bearer"
                     return response
             try:
@@ -219,11 +223,11 @@ class _Guard:
             except _HTTPError as error:
                 response = _message(error.status, str(error))
                 if error.status in (408, 413):
-                    # The rest of the body is not read.
+                    # The rest of the body stays unread.
                     response.headers["connection"] = "close"
                 return response
             except ClientDisconnect:
-                return _message(400, "the client has left.")
+                return _message(400, "the client disconnected.")
 
         return guarded
 
@@ -244,8 +248,8 @@ class _Endpoints:
         """Answer questions in the format of System One."""
         document = await self._read(request, status=422)
         try:
-            asked = SystemOneRequest.read(document)
-            return await self._answer(asked, request, "systemone")
+            parsed = SystemOneRequest.read(document)
+            return await self._answer(parsed, request, "systemone")
         except (ValidationError, QuestionError) as error:
             return _json(422, body_of_errors(error))
         except ArgumentError as error:
@@ -254,7 +258,7 @@ class _Endpoints:
             return _message(429, str(error))
 
     async def decisions(self, request: Request) -> Response:
-        """Answer questions in OpenAI's format, or in that of System One if the body has a state."""
+        """Answer questions in OpenAI's format, or System One's if the body has a state."""
         try:
             document = await self._read(request)
         except _HTTPError as error:
@@ -263,8 +267,8 @@ class _Endpoints:
             request.state.document = document
             return await self.system_one(request)
         try:
-            asked = DecisionsRequest.read(document)
-            return await self._answer(asked, request, "decisions")
+            parsed = DecisionsRequest.read(document)
+            return await self._answer(parsed, request, "decisions")
         except (ValidationError, QuestionError) as error:
             return _json(400, openai_decisions.error_body(error))
         except ArgumentError as error:
@@ -273,7 +277,7 @@ class _Endpoints:
             return _json(429, openai_decisions.error_body(str(error), "rate_limit_exceeded"))
 
     async def feedback(self, request: Request) -> Response:
-        """Log how good the answer to a decision was."""
+        """Log the score of a decision's answer."""
         document = _object(await self._read(request))
         try:
             known = self._service.report_score(
@@ -288,11 +292,11 @@ class _Endpoints:
         return _json(200, to_json({"decision_id": document["decision_id"], "known": known}))
 
     async def outcomes(self, request: Request) -> Response:
-        """Log the outcome and the bill of a call that carried out a decision."""
+        """Log the outcome and the bill of a decision's call."""
         document = _object(await self._read(request))
         decision_id = document.pop("decision_id", None)
         if not isinstance(decision_id, str) or not decision_id:
-            return _message(400, "decision_id must be that of an answer.")
+            return _message(400, "decision_id must be the id of an answered decision.")
         try:
             outcome = _OUTCOME.validate_python(document)
         except ValidationError as error:
@@ -304,7 +308,7 @@ class _Endpoints:
         return _json(200, to_json({"decision_id": decision_id}))
 
     async def models(self, _: Request) -> Response:
-        """List the one model, in the words of both formats."""
+        """List the only model in both formats."""
         model = {
             "id": MODEL_NAME,
             "object": "model",
@@ -316,11 +320,11 @@ class _Endpoints:
         return _json(200, to_json({"object": "list", "data": [model], "models": [model]}))
 
     async def health(self, _: Request) -> Response:
-        """Say that the process lives."""
+        """Report that the process is alive."""
         return _json(200, b'{"status":"ok"}')
 
     async def readiness(self, _: Request) -> Response:
-        """Say whether there is a router, and which."""
+        """Report the router and the experts; respond with 503 until there are experts."""
         predictor = self._service.manager.predictor
         state = {
             "router": "" if predictor is None else predictor.digest,
@@ -330,38 +334,38 @@ class _Endpoints:
         return _json(200 if self._service.experts else 503, to_json(state))
 
     async def _answer(
-        self, asked: SystemOneRequest | DecisionsRequest, request: Request, path: str
+        self, parsed: SystemOneRequest | DecisionsRequest, request: Request, path: str
     ) -> Response:
-        questions = asked.resolve(ExpertLabels(self._service.experts, self._labels))
-        text = asked.text(self._routed)
+        questions = parsed.resolve(ExpertLabels(self._service.experts, self._labels))
+        text = parsed.text(self._routed)
         headers = request.headers
         decision_request = DecisionRequest(
             text,
             target=_target_of(headers),
             request_id=_request_id(headers),
         )
-        caller = Caller(path, asked.model[:_MAX_ID_LENGTH])
+        caller = Caller(path, parsed.model[:_MAX_ID_LENGTH])
         router = _RequestRouter(self._service, decision_request, caller)
-        return _json(200, asked.render(await answer_questions(questions, router), len(text)))
+        return _json(200, parsed.render(await answer_questions(questions, router), len(text)))
 
     async def _read(self, request: Request, status: int = 400) -> Any:
-        """Return the decoded body, within the limits."""
+        """Return the decoded body, or raise an error if it exceeds the limits."""
         if hasattr(request.state, "document"):
             return request.state.document
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise _HTTPError(415, "the body must not be compressed; send it as it is.")
+            raise _HTTPError(415, "the body must not be compressed; send it uncompressed.")
         limit = self._limits.max_body_bytes
-        too_large = _HTTPError(413, f"the body must have at most {limit:,} bytes.")
+        too_large_error = _HTTPError(413, f"the body must have at most {limit:,} bytes.")
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced[:20]) > limit:
-            raise too_large
+            raise too_large_error
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > limit:
-                        raise too_large
+                        raise too_large_error
         except TimeoutError:
             raise _HTTPError(408, "the body did not arrive in time.") from None
         try:
@@ -371,7 +375,7 @@ class _Endpoints:
 
 
 class _RequestRouter:
-    """The service as seen by the questions of one request."""
+    """An adapter that answers one request's questions with the service."""
 
     def __init__(self, service: DecisionService, request: DecisionRequest, caller: Caller) -> None:
         self._service = service
@@ -379,17 +383,17 @@ class _RequestRouter:
         self._caller = caller
 
     async def decide(self, experts: Collection[str]) -> Decision:
-        """Decide between some experts and log the decision."""
+        """Choose between some experts and log the decision."""
         statuses = {name: each for name, each in self._service.statuses.items() if name in experts}
         predictor = self._service.manager.predictor
-        is_short = self._request.target is None and len(self._request.text) <= _SHORT
+        is_short = self._request.target is None and len(self._request.text) <= _MAX_SHORT_CHARACTERS
         if predictor is not None and is_short and predictor.encodes_quickly:
-            # A thread would take longer than the decision: 2.1 instead of 1.4 ms of the processor.
+            # A thread would take longer than the decision: 2.1 instead of 1.4 ms of CPU time.
             return self._service.decide(self._request, statuses, caller=self._caller)
         return await self._service.adecide(self._request, statuses, caller=self._caller)
 
     async def predict(self) -> Prediction | None:
-        """Return the router's view of the input."""
+        """Return the router's prediction for the input."""
         return await self._service.apredict(self._request)
 
 
@@ -425,7 +429,7 @@ def _message(status: int, message: str) -> Response:
     return _json(status, body_of_message(message))
 
 
-async def _refuse(_: Request, error: Any) -> Response:
+async def _handle_routing_error(_: Request, error: Any) -> Response:
     headers = getattr(error, "headers", None) or {}
     message = "this path is not served." if error.status_code == 404 else "use another method."
     response = _message(error.status_code, message)
@@ -433,5 +437,5 @@ async def _refuse(_: Request, error: Any) -> Response:
     return response
 
 
-async def _fail(_: Request, __: Exception) -> Response:
-    return _message(500, "the server failed; its operator can see why in its log.")
+async def _handle_internal_error(_: Request, __: Exception) -> Response:
+    return _message(500, "the server failed; its log has the details.")

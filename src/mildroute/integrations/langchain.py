@@ -1,4 +1,4 @@
-"""A decision model for LangChain's ``ModelRouterMiddleware``, and the report of what a run cost."""
+"""A decision model for LangChain's ``ModelRouterMiddleware``, and reports of a run's tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mildroute.decision.service import Caller, DecisionService
 if TYPE_CHECKING:
 
     class BaseDecisionModel:
-        """The part of LangChain's class that is used here."""
+        """The part of LangChain's class that this module uses."""
 
     class ChoiceAnswer:
-        """The part of LangChain's class that is used here."""
+        """The part of LangChain's class that this module uses."""
 
         def __init__(self, **_: Any) -> None: ...
 
@@ -28,7 +28,7 @@ else:
     try:
         from langchain_core.decisions import BaseDecisionModel, ChoiceAnswer
     except ModuleNotFoundError:
-        # The module can be read without LangChain; a model cannot be made.
+        # Without LangChain, the module can be imported but a model cannot be created.
         BaseDecisionModel = ChoiceAnswer = object
 
 __all__ = ["MildrouteDecisionModel", "RoutedAnswer", "report_run"]
@@ -39,13 +39,13 @@ _CALLER = Caller("langchain")
 class RoutedAnswer(ChoiceAnswer):
     """The answer to a choice, with the decision behind it.
 
-    LangChain keeps it under ``model_route`` in the state of an agent.
+    LangChain stores it under ``model_route`` in an agent's state.
 
     Attributes:
         decision_id: Id of the decision, to which feedback refers.
-        expert: The expert that was chosen.
-        reason: Why it was chosen.
-        propensity: Probability that it was chosen.
+        expert: The chosen expert.
+        reason: The reason for the choice.
+        propensity: Probability of the choice.
     """
 
     decision_id: str = ""
@@ -55,13 +55,13 @@ class RoutedAnswer(ChoiceAnswer):
 
 
 class MildrouteDecisionModel(BaseDecisionModel):
-    """Answers a choice between experts with a decision of the router.
+    """A decision model that answers a choice between experts with the router's decision.
 
-    Needs ``langchain-core`` 1.8 or newer. Other questions than choices are refused.
+    It needs ``langchain-core`` 1.8 or newer, and refuses questions other than choices.
 
     Args:
-        service: Decides and logs.
-        labels: Expert, or experts, of each label that is none of the experts' names.
+        service: The service, which makes and logs decisions.
+        labels: Expert or experts for each label that is not an expert's name.
 
     Raises:
         ArgumentError: A label stands for an unknown expert.
@@ -96,33 +96,37 @@ class MildrouteDecisionModel(BaseDecisionModel):
         return "mildroute"
 
     def _classify(self, state: Any, questions: Mapping[str, Any]) -> Any:
-        asked = self._resolve(questions)
+        choices = self._resolve(questions)
         request = self._request(state)
         return self._response(
             {
                 name: (
                     question,
-                    self._service.decide(request, self._among(question), caller=_CALLER),
+                    self._service.decide(
+                        request, self._eligible_statuses(question), caller=_CALLER
+                    ),
                 )
-                for name, question in asked.items()
+                for name, question in choices.items()
             }
         )
 
     async def _aclassify(self, state: Any, questions: Mapping[str, Any]) -> Any:
-        asked = self._resolve(questions)
+        choices = self._resolve(questions)
         request = self._request(state)
         return self._response(
             {
                 name: (
                     question,
-                    await self._service.adecide(request, self._among(question), caller=_CALLER),
+                    await self._service.adecide(
+                        request, self._eligible_statuses(question), caller=_CALLER
+                    ),
                 )
-                for name, question in asked.items()
+                for name, question in choices.items()
             }
         )
 
     def _resolve(self, questions: Mapping[str, Any]) -> dict[str, ChoiceQuestion]:
-        """Return what each question asks, before anything is decided."""
+        """Return the choice that each question asks for, before any decision."""
         labels = ExpertLabels(self._service.experts, self._labels)
         for name, question in questions.items():
             if question.type != "choice":
@@ -137,7 +141,7 @@ class MildrouteDecisionModel(BaseDecisionModel):
             for name, question in questions.items()
         }
 
-    def _among(self, question: ChoiceQuestion) -> dict[str, Any]:
+    def _eligible_statuses(self, question: ChoiceQuestion) -> dict[str, Any]:
         statuses = self._service.statuses
         return {name: statuses[name] for name in question.experts if name in statuses}
 
@@ -157,11 +161,11 @@ class MildrouteDecisionModel(BaseDecisionModel):
         )
         return DecisionRequest(prompt.text, needs=frozenset(prompt.needs), tokens=prompt.estimate())
 
-    def _response(self, decided: Mapping[str, tuple[ChoiceQuestion, Decision]]) -> Any:
+    def _response(self, decisions: Mapping[str, tuple[ChoiceQuestion, Decision]]) -> Any:
         from langchain_core.decisions import ClassifierResponse
 
         answers = {}
-        for name, (question, decision) in decided.items():
+        for name, (question, decision) in decisions.items():
             answer = choice_of(question, decision)
             answers[name] = RoutedAnswer(
                 type="choice",
@@ -177,17 +181,17 @@ class MildrouteDecisionModel(BaseDecisionModel):
 
 
 def report_run(service: DecisionService, state: Mapping[str, Any]) -> str:
-    """Report the tokens of an agent's run as the outcome of its decision.
+    """Report the tokens of an agent's run as its decision's outcome.
 
-    Dollars follow from the tokens and the expert's price in the service's file of experts.
+    Dollars are computed from the tokens and the expert's price in the service's experts file.
 
     Args:
-        service: The service of the decision model.
-        state: What ``agent.invoke`` returned.
+        service: The decision model's service.
+        state: The result of ``agent.invoke``.
 
     Returns:
-        The id of the decision, for :meth:`DecisionService.report_score`; empty if the state has no
-        decision of this router.
+        The decision's id for :meth:`DecisionService.report_score`, or an empty string if the state
+        has no decision from this router.
 
     Example:
         >>> report_run(None, {"messages": []})  # an agent without the middleware
@@ -196,16 +200,16 @@ def report_run(service: DecisionService, state: Mapping[str, Any]) -> str:
     answer = state.get("model_route")
     if not isinstance(answer, RoutedAnswer):
         return ""
-    tokens_in = tokens_out = cached = 0
+    tokens_in = tokens_out = cached_tokens = 0
     for message in reversed(state["messages"]):
         if message.type == "human":
             break
         usage = getattr(message, "usage_metadata", None) or {}
         tokens_in += usage.get("input_tokens", 0)
         tokens_out += usage.get("output_tokens", 0)
-        cached += (usage.get("input_token_details") or {}).get("cache_read", 0)
+        cached_tokens += (usage.get("input_token_details") or {}).get("cache_read", 0)
     outcome = Outcome(
-        answer.expert, tokens_in=tokens_in, tokens_out=tokens_out, cached_tokens=cached
+        answer.expert, tokens_in=tokens_in, tokens_out=tokens_out, cached_tokens=cached_tokens
     )
     service.report_outcome(answer.decision_id, outcome)
     return answer.decision_id

@@ -1,4 +1,4 @@
-"""Collection of costs on a Ray cluster: the ordinary collection, once per shard of queries."""
+"""Cost collection on a Ray cluster: an ordinary collection for each shard of queries."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 __all__ = ["collect_shards"]
 
 
-# Names that begin with an underscore are not read as part of the table.
+# Files whose names begin with an underscore are not part of the table.
 _QUERIES = "_queries"
 _MANIFEST = "_shards.json"
-# Columns that may name a query.
-_IDS = {"query_id", "id"}
-# Maximum number of worker deaths that one shard survives.
+# Columns that may hold query ids.
+_ID_COLUMNS = {"query_id", "id"}
+# Maximum number of worker deaths per shard.
 _MAX_RETRIES = 3
 # Seconds to wait for other shards to stop after one has failed.
 _STOP_TIMEOUT_S = 60.0
 
-# The path of an experts.yaml, or a function that creates the experts on the machine that calls it.
+# The path to an experts.yaml, or a function that creates the experts on the machine that calls it.
 Experts: TypeAlias = str | Path | Callable[[], Sequence[Expert]]
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """A Parquet file of queries, and the folder of its collection."""
+    """A Parquet file of queries, and its collection folder."""
 
     queries: Path
     rows: int
@@ -77,9 +77,9 @@ def collect_shards(
 ) -> list[CollectionResult]:
     """Collect each shard of the queries in a Ray task.
 
-    Every shard has its own folder below ``folder``, with the journal and the table of an ordinary
-    :func:`mildroute.collect`. Run the same call again after a crash, and only the missing calls are
-    made. If a worker dies, Ray starts its shard again and that shard resumes.
+    Every shard has its own folder in ``folder``, with the journal and the table of an ordinary
+    :func:`mildroute.collect`. After a crash, run the same call again: only the missing calls are
+    made. If a worker dies, Ray restarts its shard, which resumes.
 
     All machines must see the queries and the folder under the same paths. Experts are created on
     the machine that calls them, so their keys are never sent: export them before starting Ray
@@ -90,18 +90,18 @@ def collect_shards(
             ``id``; or a Ray dataset, which is first written to ``folder/_queries``.
         experts: Path of an ``experts.yaml``, or a function that creates the experts.
         judge: Name of a judge, or a function that creates one.
-        folder: Folder of the tables. ``CostTable.read(folder)`` reads all of them.
-        max_dollars: Cap on everything ever spent in this folder. Each shard gets a part in
-            proportion to its rows, and a shard's unspent dollars are not passed to another one.
+        folder: Folder for the tables. ``CostTable.read(folder)`` reads all of them.
+        max_dollars: Maximum dollars to spend in this folder over all runs. Each shard gets a part
+            in proportion to its rows, and unspent dollars do not move between shards.
         workers: Number of shards to collect at the same time; defaults to the cluster's processors.
             Each of them gets an equal part of an expert's ``concurrency``, but at least 1.
-        progress: Called with the result of each shard as it ends.
+        progress: Called with each shard's result when it finishes.
 
     Returns:
-        The results, in the order of the shards.
+        The results, in shard order.
 
     Raises:
-        ArgumentError: The shards are not those of earlier runs in this folder.
+        ArgumentError: The shards differ from earlier runs in this folder.
 
     Example:
         >>> collect_shards([], "experts.yaml", "exact", "costs")
@@ -115,21 +115,21 @@ def collect_shards(
     if not ray.is_initialized():
         ray.init()
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    at_once = min(workers or max(1, int(resources.get("CPU", 1))), len(shards))
-    source_of_experts = Path(experts).resolve() if isinstance(experts, str | Path) else experts
+    n_concurrent = min(workers or max(1, int(resources.get("CPU", 1))), len(shards))
+    expert_source = Path(experts).resolve() if isinstance(experts, str | Path) else experts
     total = sum(shard.rows for shard in shards)
     jobs = [
         _ShardJob(
             shard,
-            source_of_experts,
+            expert_source,
             judge,
             None if max_dollars is None else max_dollars * shard.rows / total,
-            at_once,
+            n_concurrent,
         )
         for shard in shards
     ]
     results = {}
-    for index, result in _run_tasks(jobs, at_once):
+    for index, result in _run_tasks(jobs, n_concurrent):
         results[index] = result
         if progress is not None:
             progress(result)
@@ -137,12 +137,12 @@ def collect_shards(
 
 
 def _write_queries(dataset: Dataset, root: Path) -> Path:
-    """Write a dataset once, because its blocks may be cut differently the next time."""
+    """Write a dataset once, because its blocks may be split differently the next time."""
     root.mkdir(parents=True, exist_ok=True)
     target = root / _QUERIES
     if target.exists():
         raise ArgumentError(
-            f"{str(root)!r} already has the queries of an earlier run; to resume it, pass"
+            f"{str(root)!r} already has an earlier run's queries; to resume it, pass"
             f" {str(target)!r} instead of the dataset."
         )
     unfinished = root / f"{_QUERIES}.partial"
@@ -164,10 +164,10 @@ def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[
         if not file.is_file():
             raise TableError(f"a shard of queries must be a Parquet file, got {str(file)!r}.")
         metadata = pq.read_metadata(file)
-        if not _IDS & set(metadata.schema.to_arrow_schema().names):
+        if not _ID_COLUMNS & set(metadata.schema.to_arrow_schema().names):
             raise TableError(
-                f"shards of queries need a column query_id, so that no two shards share a name, got"
-                f" none in {str(file)!r}; add it."
+                f"shards of queries need a query_id column, so that ids are unique across shards,"
+                f" got none in {str(file)!r}; add it."
             )
         if metadata.num_rows:
             shards.append(_Shard(file, metadata.num_rows, root / f"{len(shards):05d}-{file.stem}"))
@@ -177,13 +177,13 @@ def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[
 
 
 def _check_manifest(root: Path, shards: Sequence[_Shard]) -> None:
-    """Raise if shards differ from those of earlier runs, whose dollars would not be counted."""
+    """Raise an error if shards differ from earlier runs, whose dollars would be lost."""
     manifest = [{"file": shard.queries.name, "rows": shard.rows} for shard in shards]
     root.mkdir(parents=True, exist_ok=True)
     path = root / _MANIFEST
     if not path.exists():
-        with atomic_write(path) as beside:
-            beside.write_text(json.dumps(manifest, indent=2))
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=2))
     elif json.loads(path.read_text()) != manifest:
         raise ArgumentError(
             f"{str(root)!r} was collected from other shards, which {_MANIFEST} lists; pass the same"
@@ -191,39 +191,41 @@ def _check_manifest(root: Path, shards: Sequence[_Shard]) -> None:
         )
 
 
-def _run_tasks(jobs: Sequence[_ShardJob], at_once: int) -> Iterator[tuple[int, CollectionResult]]:
+def _run_tasks(
+    jobs: Sequence[_ShardJob], n_concurrent: int
+) -> Iterator[tuple[int, CollectionResult]]:
     task = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_collect_shard)
-    waiting = iter(enumerate(jobs))
+    pending = iter(enumerate(jobs))
     running: dict[ObjectRef[CollectionResult], int] = {}
     try:
         while True:
-            for index, job in islice(waiting, at_once - len(running)):
+            for index, job in islice(pending, n_concurrent - len(running)):
                 running[task.remote(job)] = index
             if not running:
                 return
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            index = running.pop(ready)
-            yield index, _result_of(ready, jobs[index])
+            (finished,), _ = ray.wait(list(running), num_returns=1)
+            index = running.pop(finished)
+            yield index, _get_result(finished, jobs[index])
     finally:
         _cancel(running)
 
 
-def _result_of(ready: ObjectRef[CollectionResult], job: _ShardJob) -> CollectionResult:
+def _get_result(finished: ObjectRef[CollectionResult], job: _ShardJob) -> CollectionResult:
     try:
-        return ray.get(ready)
-    except ray.exceptions.RayTaskError as failed:
-        # Raise the error itself, as it would be without Ray.
-        raise failed.cause from failed
-    except ray.exceptions.RayError as lost:
+        return ray.get(finished)
+    except ray.exceptions.RayTaskError as error:
+        # Raise the same error as without Ray.
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
         raise MildrouteError(
             f"the shard {str(job.shard.queries)!r} lost its worker {_MAX_RETRIES + 1} times"
-            f" ({type(lost).__name__}); look for what ends the process, such as too little memory,"
+            f" ({type(error).__name__}); find the cause, such as too little memory,"
             " and run the same call again to resume."
-        ) from lost
+        ) from error
 
 
 def _cancel(running: Mapping[ObjectRef[CollectionResult], int]) -> None:
-    """Interrupt the shards that are still being collected; each keeps its answers."""
+    """Interrupt the running shards; each keeps its answers."""
     for task in running:
         ray.cancel(task)
     if running:
@@ -233,8 +235,8 @@ def _cancel(running: Mapping[ObjectRef[CollectionResult], int]) -> None:
 def _collect_shard(job: _ShardJob) -> CollectionResult:
     experts = job.experts() if callable(job.experts) else job.experts
     judge = job.judge if isinstance(job.judge, str) else job.judge()
-    ordinary = make_job(job.shard.queries, experts, judge, job.shard.folder, job.max_dollars)
-    for expert in ordinary.experts:
+    collection_job = make_job(job.shard.queries, experts, judge, job.shard.folder, job.max_dollars)
+    for expert in collection_job.experts:
         expert.concurrency = max(1, expert.concurrency // job.workers)
-    # Nothing is asked before the calls, so there is always a result.
-    return cast("CollectionResult", collect(ordinary))
+    # Without a prompt before the calls, there is always a result.
+    return cast("CollectionResult", collect(collection_job))

@@ -1,4 +1,4 @@
-"""Encoding of the texts of a Ray dataset with a pool of actors."""
+"""Encoding of a Ray dataset's texts with a pool of actors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encode_dataset(
 
     Args:
         dataset: Rows with a text column.
-        encoder: A fitted encoder, or the folder of a stored router that has one. Set
+        encoder: A fitted encoder, or the folder of a stored router with an encoder. Set
             ``threads=1`` on a :class:`~mildroute.encoders.SentenceEncoder`.
         column: Name of the text column.
         vector: Name of the new column, a fixed-size list of 32-bit floats.
@@ -79,7 +79,7 @@ class _EncodingActor:
         self._vector = vector
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with the vectors of their texts."""
+        """Return the rows with their texts' vectors."""
         texts = rows.column(self._column)
         if texts.null_count:
             raise TableError(

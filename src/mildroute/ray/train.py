@@ -35,16 +35,16 @@ __all__ = ["train_router"]
 
 
 _STATE = "state.pt"
-# Maximum number of worker deaths that a run survives.
+# Maximum number of worker deaths per run.
 _MAX_FAILURES = 3
-# Number of batches within which rows are shuffled.
+# Size of the shuffle buffer, in batches.
 _SHUFFLED_BATCHES = 16
 _WEIGHT_DECAY = 1e-4
 
 
 @dataclass(frozen=True)
 class _VectorsAndCosts:
-    """A function from a table to vectors and costs."""
+    """A callable that converts a table to vectors and costs."""
 
     experts: tuple[str, ...]
     vector: str
@@ -76,7 +76,7 @@ class _VectorsAndCosts:
 
 
 def _to_matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Return a column of lists of one length, or of Ray's tensors, as an array (n, d)."""
+    """Return a column of equal-length lists or Ray tensors as an array, shape (n, d)."""
     if column.null_count:
         raise TableError(
             f"every row must have a vector, got {column.null_count} nulls; drop those rows first."
@@ -90,13 +90,13 @@ def _to_matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Totals:
-    """The sums over all rows.
+    """Sums over all rows.
 
     Args:
         vectors: Sum of the vectors, shape (d,).
-        squares: Sum of their squared entries, shape (d,).
+        squares: Sum of the squared vectors, shape (d,).
         mass: The paper's m_k under the training reward, shape (p,).
-        wins: Number of rows on which each expert is the best one, shape (p,).
+        wins: Number of rows on which each expert is the best, shape (p,).
         rewards: Sum of all rewards.
     """
 
@@ -119,7 +119,7 @@ class _Totals:
 
 
 class _TotalsAggregation(AggregateFnV2[Any, Any]):
-    """An aggregation of everything that training must know about all rows, in one pass."""
+    """A one-pass aggregation of the totals that training needs."""
 
     def __init__(self, rows: _VectorsAndCosts, reward: Literal["gap", "sum"]) -> None:
         super().__init__("totals", zero_factory=dict, on=None, ignore_nulls=False)
@@ -127,7 +127,7 @@ class _TotalsAggregation(AggregateFnV2[Any, Any]):
         self._reward = reward
 
     def aggregate_block(self, block: pa.Table) -> dict[str, Any]:
-        """Return the sums over a block."""
+        """Return a block's sums."""
         arrays = self._rows(block)
         vectors = arrays["vector"]
         costs = torch.from_numpy(arrays["cost"]).double()
@@ -146,7 +146,7 @@ class _TotalsAggregation(AggregateFnV2[Any, Any]):
         }
 
     def combine(self, current_accumulator: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        """Return the sums over both parts."""
+        """Return the sums of both parts."""
         if not current_accumulator:
             return new
         return {name: np.add(total, new[name]) for name, total in current_accumulator.items()}
@@ -162,7 +162,7 @@ def _aggregate(dataset: Dataset, rows: _VectorsAndCosts, reward: Literal["gap", 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The information that each worker needs besides its rows.
+    """The training plan that all workers share.
 
     Args:
         margins: Margins with a mean of 1, shape (p,).
@@ -203,30 +203,30 @@ def train_router(
 ) -> MildRouter:
     """Train a linear router or a network on all rows of a dataset.
 
-    The router is the one that ``MildRouter(reward=..., margins=..., alpha=..., features="raw")``
-    approximates in memory, by Adam instead of L-BFGS. Nothing is chosen by cross-validation: fit
-    that router on a sample to choose ``alpha``, the reward and the margins.
+    It minimizes the same loss as ``MildRouter(reward=..., margins=..., alpha=..., features="raw")``
+    in memory, with Adam instead of L-BFGS. Nothing is chosen by cross-validation: fit that router
+    on a sample to choose ``alpha``, the reward and the margins.
 
-    Reserve at least one processor more than ``workers`` in Ray; it reads the rows.
+    Reserve at least one more processor in Ray than ``workers``, for reading the rows.
 
     Args:
-        dataset: Rows with a column of vectors and a column ``score:<expert>`` for each expert.
-        vector: Name of the column of vectors: lists of one length, or tensors.
-        price_weight: Value of a dollar in errors; above 0, each expert needs a column
+        dataset: Rows with a vector column and a column ``score:<expert>`` for each expert.
+        vector: Name of the vector column: equal-length lists, or tensors.
+        price_weight: Errors per dollar; above 0, each expert needs a column
             ``cost:<expert>``.
         hidden_layer_sizes: Units of each hidden layer; empty for a linear router.
         reward: ``"gap"`` or ``"sum"``.
-        margins: ``"uniform"``; ``"theory"``, the paper's; ``"winner_counts"``; or p numbers.
+        margins: ``"uniform"``, ``"theory"`` (the paper's), ``"winner_counts"`` or p numbers.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score).
         alpha: Weight of the squared norm of a linear router, in units of the vectors' variance.
             Ignored if there are hidden layers.
         epochs: Number of passes over the rows.
         batch_size: Number of rows per step of each worker.
-        learning_rate: Initial step size of Adam, lowered to zero over the run.
-        seed: Seed of the start and of the order of rows.
+        learning_rate: Adam's initial step size, lowered to zero over the run.
+        seed: Seed for the initial weights and the order of rows.
         workers: Number of training processes, one processor each.
-        run_config: Name, storage and failures of the run. Defaults to a temporary folder, which
-            is enough on one machine.
+        run_config: The run's name, storage and failure handling. Defaults to a temporary folder,
+            which is enough on one machine.
 
     Returns:
         The fitted router, which :func:`mildroute.persistence.save_router` can store.
@@ -267,10 +267,10 @@ def train_router(
             datasets={"train": dataset.map_batches(rows, batch_format="pyarrow")},
         ).fit()
         if result.checkpoint is None:
-            raise MildrouteError(f"training left no checkpoint: {result.error}.")
+            raise MildrouteError(f"training saved no checkpoint: {result.error}.")
         weights = _load_state(result.checkpoint)["model"]
-    layers = _layers_of(weights, plan, float(margin_values.mean()))
-    shape = "network" if hidden_layer_sizes else "linear router"
+    layers = _unscaled_layers(weights, plan, float(margin_values.mean()))
+    kind = "network" if hidden_layer_sizes else "linear router"
     fitted = (
         {"layers": layers}
         if hidden_layer_sizes
@@ -280,7 +280,7 @@ def train_router(
         experts=experts,
         margin_values=margin_values,
         rows=totals.rows,
-        selection=f"a {shape} trained on {totals.rows} rows for {epochs} epochs, as requested",
+        selection=f"a {kind} trained on {totals.rows} rows for {epochs} epochs, as requested",
         reward=reward,
         margins=margins if isinstance(margins, str) else list(margins),
         decision=decision,
@@ -315,8 +315,7 @@ def _margins(margins: str | Sequence[float], totals: _Totals) -> NDArray[np.floa
         }
         if margins not in counts:
             raise ArgumentError(
-                f"margins must be {', '.join(counts)} or one number for each expert, got"
-                f" {margins!r}."
+                f"margins must be {', '.join(counts)} or one number per expert, got {margins!r}."
             )
         mass = counts[margins]
         if mass is None:
@@ -361,7 +360,7 @@ def _train(config: dict[str, Any]) -> None:
         schedule.load_state_dict(state["schedule"])
         first_epoch = state["epochs"]
     model = prepare_model(network)
-    loss_of = MILDLoss(torch.from_numpy(plan.margins).float(), reward=plan.reward)
+    loss_function = MILDLoss(torch.from_numpy(plan.margins).float(), reward=plan.reward)
     center = torch.from_numpy(plan.center)
     spread = torch.from_numpy(plan.spread)
     shard = train.get_dataset_shard("train")
@@ -372,10 +371,12 @@ def _train(config: dict[str, Any]) -> None:
             local_shuffle_buffer_size=_SHUFFLED_BATCHES * plan.batch_size,
             local_shuffle_seed=plan.seed + epoch,
         ):
-            loss = loss_of(model((batch["vector"] - center) / spread), batch["cost"]) / plan.unit
+            loss = (
+                loss_function(model((batch["vector"] - center) / spread), batch["cost"]) / plan.unit
+            )
             if plan.ridge:
-                first = next(network.parameters())
-                loss = loss + plan.ridge * ((first / spread) ** 2).sum()
+                first_weights = next(network.parameters())
+                loss = loss + plan.ridge * ((first_weights / spread) ** 2).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -393,7 +394,7 @@ def _train(config: dict[str, Any]) -> None:
 
 
 def _network(sizes: Sequence[int]) -> nn.Sequential:
-    """Return linear layers with rectified units between them."""
+    """Return linear layers with ReLUs between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -416,16 +417,16 @@ def _load_state(checkpoint: train.Checkpoint) -> dict[str, Any]:
     return state
 
 
-def _layers_of(
+def _unscaled_layers(
     state: dict[str, torch.Tensor], plan: _Plan, unit: float
 ) -> list[NDArray[np.float64]]:
-    """Return weights (inputs, outputs) and biases in alternation, for unscaled vectors.
+    """Return alternating weights, shape (inputs, outputs), and biases, for unscaled vectors.
 
     Args:
-        state: Parameters of the network on standardized vectors.
+        state: The network's parameters for standardized vectors.
         plan: The training plan.
-        unit: Mean of the margins. The network was trained with a mean of 1, and scores and margins
-            scale together.
+        unit: Mean margin. The network was trained with a mean of 1, and scores and margins scale
+            together.
     """
     layers = [
         np.ascontiguousarray(tensor.numpy().T.astype(np.float64)) for tensor in state.values()

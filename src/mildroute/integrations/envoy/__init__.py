@@ -1,1 +1,1 @@
-"""An Envoy external processor: Envoy carries the traffic, and asks here which expert it goes to."""
+"""An Envoy external processor: Envoy forwards traffic to the expert that the processor chooses."""

@@ -1,4 +1,4 @@
-"""Bodies of responses: the tokens that an expert reports, in JSON or in a stream of events."""
+"""Response bodies: the tokens that an expert reports, in JSON or in an event stream."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mildroute.experts.usage import TokenUsage, tokens_of_usage, usage_of_docume
 
 __all__ = ["AnswerReader"]
 
-# Bytes of a response that are kept to find its usage.
+# Maximum bytes of a response to buffer in order to read its usage.
 _MAX_BYTES = 16 << 20
-_STREAM_BEGINNINGS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_STREAM_PREFIXES = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 
 class AnswerReader:
-    """Reads the usage of a response whose body comes in chunks.
+    """A reader of token usage from a response body that arrives in chunks.
 
     Attributes:
-        size: Number of bytes so far.
+        size: Number of bytes read so far.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class AnswerReader:
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes."""
         if not self.size:
-            is_stream = chunk.lstrip().startswith(_STREAM_BEGINNINGS)
+            is_stream = chunk.lstrip().startswith(_STREAM_PREFIXES)
             self._splitter = EventSplitter() if is_stream else None
         self.size += len(chunk)
         if not self._is_readable:
@@ -50,7 +50,7 @@ class AnswerReader:
             self._state.see(parse_event(event))
 
     def usage(self) -> TokenUsage:
-        """Return the tokens; those of an answer without a usage are estimated by its size."""
+        """Return the token usage, estimated from the size if the answer does not report it."""
         if self._splitter is not None:
             for event in self._splitter.flush():
                 self._state.see(parse_event(event))

@@ -1,4 +1,4 @@
-"""Bodies of requests: what routing needs to know of them, and the same body for an expert."""
+"""Request bodies: the parts that routing needs, and the same body for an expert."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ with needs_extra("orjson", extra="envoy", user="mildroute.integrations.envoy"):
 
 __all__ = ["RoutableBody", "read_body"]
 
-# Objects, lists and commas of a body. More would hold the interpreter for too long, and no model
-# reads so many.
+# Maximum numbers of objects and lists, and of commas, in a body. More would block the interpreter
+# for too long, and no model reads so many.
 _MAX_CONTAINERS = 200_000
 _MAX_COMMAS = 500_000
 _MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -32,14 +32,14 @@ _JSON_FORMATS = ("json_object", "json_schema")
 
 @dataclass(frozen=True)
 class RoutableBody:
-    """A body whose client leaves the choice to the router.
+    """A body whose client leaves the choice of model to the router.
 
     Args:
-        other_fields: The body without its model, as JSON.
+        other_fields: The body's fields without the model, as JSON.
         text: The text to route.
-        tokens_in: Estimated tokens of the prompt.
-        tokens_out: Maximum tokens of the answer; 0 if unlimited.
-        needs: What an expert must support.
+        tokens_in: Estimated prompt tokens.
+        tokens_out: Maximum answer tokens; 0 if unlimited.
+        needs: Capabilities that an expert must support.
         is_first_turn: Whether the conversation has no answer yet.
     """
 
@@ -51,22 +51,23 @@ class RoutableBody:
     is_first_turn: bool
 
     def body_for(self, model: str) -> bytes:
-        """Return the body with another model."""
+        """Return the body with this model."""
         return b'{"model":' + orjson.dumps(model) + b"," + self.other_fields[1:]
 
 
-def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
-    """Read the body of a chat, a message, a response or a completion.
+def read_body(body: bytes, routing_input: RoutingInput) -> RoutableBody | None:
+    """Parse the body of a chat, message, response or completion request.
 
     Args:
         body: The bytes, as the client sent them.
-        routed: The part of a conversation that the router reads.
+        routing_input: The part of a conversation that the router reads.
 
     Returns:
-        What routing needs to know, or ``None`` if the client names another model.
+        The routable body, or ``None`` if the client names another model.
 
     Raises:
-        ArgumentError: The body is no request of these APIs, or is too large or nested too deeply.
+        ArgumentError: The body is not a request to one of these APIs, is too large, or is nested
+            too deeply.
     """
     if body.count(b"{") + body.count(b"[") > _MAX_CONTAINERS or body.count(b",") > _MAX_COMMAS:
         raise ArgumentError("the body has too many values.")
@@ -78,7 +79,7 @@ def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
         raise ArgumentError("the body must be an object with a model.")
     if fields["model"] != AUTO_MODEL:
         return None
-    prompt = _prompt_of(fields, routed)
+    prompt = _prompt_of(fields, routing_input)
     del fields["model"]
     try:
         other_fields = orjson.dumps(fields)
@@ -95,25 +96,25 @@ def read_body(body: bytes, routed: RoutingInput) -> RoutableBody | None:
     )
 
 
-def _prompt_of(fields: Mapping[str, Any], routed: RoutingInput) -> RoutedPrompt:
+def _prompt_of(fields: Mapping[str, Any], routing_input: RoutingInput) -> RoutedPrompt:
     if "messages" in fields:
         system = text_of(fields.get("system"))
-        return prompt_of_messages(_messages(fields["messages"]), routed, system)
+        return prompt_of_messages(_messages(fields["messages"]), routing_input, system)
     value = fields.get("input", fields.get("prompt"))
     if not isinstance(value, (str, list)) or not value:
         raise ArgumentError("the body must have messages, an input or a prompt.")
     if "input" not in fields:
-        return prompt_of_texts(value, routed)
+        return prompt_of_texts(value, routing_input)
     messages = [{"role": "user", "content": value}] if isinstance(value, str) else value
     instructions = fields.get("instructions")
     return prompt_of_messages(
-        _messages(messages), routed, instructions if isinstance(instructions, str) else ""
+        _messages(messages), routing_input, instructions if isinstance(instructions, str) else ""
     )
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
     if type(value) is not list or not value or not all(type(each) is dict for each in value):
-        raise ArgumentError("messages must be a list of objects that is not empty.")
+        raise ArgumentError("messages must be a non-empty list of objects.")
     return value
 
 
@@ -122,7 +123,10 @@ def _needs_of(fields: Mapping[str, Any], prompt: RoutedPrompt) -> frozenset[str]
     if fields.get("tools") or fields.get("functions"):
         needs.add("tools")
     text = fields.get("text")
-    for form in (fields.get("response_format"), text.get("format") if type(text) is dict else None):
-        if type(form) is dict and form.get("type") in _JSON_FORMATS:
+    for response_format in (
+        fields.get("response_format"),
+        text.get("format") if type(text) is dict else None,
+    ):
+        if type(response_format) is dict and response_format.get("type") in _JSON_FORMATS:
             needs.add("json")
     return frozenset(needs)

@@ -1,4 +1,4 @@
-"""One request and its response, as Envoy shows them to a processor."""
+"""One request and its response, as Envoy sends them to a processor."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from mildroute.routers.frontier.target import Target
 
 __all__ = ["EXPERT_HEADER", "Exchange"]
 
-# Header by which Envoy chooses the cluster.
+# Header that selects the Envoy cluster.
 EXPERT_HEADER = "x-mildroute-expert"
 _TARGET_HEADERS = {f"x-mildroute-{name.replace('_', '-')}": name for name in TARGETS}
-# A compressed answer would hide its usage.
-_REMOVED = ("accept-encoding",)
+# The usage of a compressed answer cannot be read.
+_REMOVED_HEADERS = ("accept-encoding",)
 _CALLER = Caller("envoy", AUTO_MODEL)
-_SEVERED = "connection_lost"
+_CONNECTION_LOST = "connection_lost"
 
 
 class Exchange:
     """One request and its response.
 
-    A request whose ``model`` is ``"mildroute"`` gets the model and the header of the chosen expert.
-    All other requests, and those that no router can read, pass unchanged.
+    A request whose ``model`` is ``"mildroute"`` gets the chosen expert's model and header. All
+    other requests, and unreadable ones, pass through unchanged.
 
     Args:
-        service: Decides, and logs decisions and bills.
+        service: The service, which makes decisions, and logs decisions and bills.
         routed: The part of a conversation that the router reads.
-        models: The ``model`` of each expert, if it is not the expert's name.
+        models: The ``model`` field for each expert whose name differs.
 
     Example:
         >>> import asyncio, tempfile
@@ -82,7 +82,7 @@ class Exchange:
         self._first_byte: float | None = None
 
     async def reply(self, message: Any) -> bytes:
-        """Return the reply to a message of Envoy.
+        """Return the reply to a message from Envoy.
 
         Args:
             message: A :data:`~mildroute.integrations.envoy.messages.ProcessingRequest`.
@@ -106,12 +106,12 @@ class Exchange:
         return continue_reply("request_trailers" if is_request else "response_trailers")
 
     def end(self) -> None:
-        """Report the bill of an answer that was cut off, as far as it came."""
+        """Report an interrupted answer's bill, based on the part that arrived."""
         if self._answer is not None:
-            self._report(_SEVERED)
+            self._report(_CONNECTION_LOST)
 
     async def _route(self, body: Any) -> bytes:
-        # A buffered body comes in one message, which is not the last one if trailers follow.
+        # A buffered body arrives in one message, which is not the last message if trailers follow.
         if self._headers.get("content-encoding", "identity") != "identity":
             return open_reply({"reason": "compressed"})
         try:
@@ -143,7 +143,7 @@ class Exchange:
         self._tokens_in = routable.tokens_in
         self._decided_at = perf_counter()
         body = routable.body_for(self._models.get(expert, expert))
-        return routed_reply(body, {EXPERT_HEADER: expert}, _REMOVED, metadata_of(decision))
+        return routed_reply(body, {EXPERT_HEADER: expert}, _REMOVED_HEADERS, metadata_of(decision))
 
     def _target(self) -> Target | None:
         for header, name in _TARGET_HEADERS.items():
@@ -178,7 +178,7 @@ class Exchange:
             self._report()
 
     def _report(self, reason: str = "") -> None:
-        """Report the outcome, once."""
+        """Report the outcome; later calls do nothing."""
         decision = self._decision
         if decision is None or decision.expert is None:
             return
@@ -201,7 +201,7 @@ class Exchange:
 
 
 def metadata_of(decision: Decision) -> dict[str, str | float]:
-    """Return a decision as Envoy's access log shows it."""
+    """Return a decision's metadata for Envoy's access log."""
     metadata: dict[str, str | float] = {
         "expert": decision.expert or "",
         "reason": decision.reason,

@@ -1,8 +1,8 @@
-"""The messages of Envoy's ``ext_proc`` protocol, as far as a decision needs them.
+"""The parts of Envoy's ``ext_proc`` protocol that a decision needs.
 
-They are the fields of ``envoy/service/ext_proc/v3/external_processor.proto`` under their numbers;
-protobuf skips all others. The package xds-protos has the whole of them, but installs files over
-those of opentelemetry-proto and googleapis-common-protos, which the extra ``otel`` needs.
+Fields have their numbers from ``envoy/service/ext_proc/v3/external_processor.proto``; protobuf
+skips all others. The xds-protos package has the whole protocol, but overwrites files of
+opentelemetry-proto and googleapis-common-protos, which the ``otel`` extra needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 _PACKAGE = "mildroute.ext_proc"
 _STRUCT = "google.protobuf.Struct"
-# Number, name and type of each field; a plus sign marks a repeated one.
+# Number, name and type of each field; a plus sign marks a repeated field.
 _MESSAGES = {
     "HeaderValue": ((1, "key", "string"), (2, "value", "string"), (3, "raw_value", "bytes")),
     "HeaderMap": ((1, "headers", "+HeaderValue"),),
@@ -53,7 +53,7 @@ _MESSAGES = {
         (3, "body_mutation", "BodyMutation"),
         (5, "clear_route_cache", "bool"),
     ),
-    # Replies to headers and to bodies have the same form.
+    # Replies to headers and to bodies have the same shape.
     "PartResponse": ((1, "response", "CommonResponse"),),
     "ProcessingResponse": (
         (1, "request_headers", "PartResponse"),
@@ -68,7 +68,7 @@ _MESSAGES = {
 # OVERWRITE_IF_EXISTS_OR_ADD
 _OVERWRITE = 2
 _SCALARS = {"string": 9, "bytes": 12, "bool": 8, "int32": 5}
-_MESSAGE = 11
+_MESSAGE_TYPE = 11
 
 
 def _message_classes() -> dict[str, Any]:
@@ -82,17 +82,17 @@ def _message_classes() -> dict[str, Any]:
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for number, field_name, kind in fields:
-            base = kind.removeprefix("+")
-            full_name = base if "." in base else f"{_PACKAGE}.{base}"
-            is_scalar = base in _SCALARS
+            type_name = kind.removeprefix("+")
+            full_name = type_name if "." in type_name else f"{_PACKAGE}.{type_name}"
+            is_scalar = type_name in _SCALARS
             message.field.add(
                 name=field_name,
                 number=number,
-                label=3 if base != kind else 1,
-                type=_SCALARS.get(base, _MESSAGE),
+                label=3 if type_name != kind else 1,
+                type=_SCALARS.get(type_name, _MESSAGE_TYPE),
                 type_name=None if is_scalar else f".{full_name}",
             )
-    # A pool of its own: the process may hold Envoy's own messages, too.
+    # A separate pool, because the process may also have loaded Envoy's own messages.
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())
@@ -121,16 +121,16 @@ _CONTINUE = {
 
 
 def continue_reply(part: str) -> bytes:
-    """Return the reply that changes nothing.
+    """Return a reply that changes nothing.
 
     Args:
-        part: Name of the field of the request, such as ``"response_body"``.
+        part: Name of the request's field, such as ``"response_body"``.
     """
     return _CONTINUE[part]
 
 
 def open_reply(metadata: Mapping[str, Any]) -> bytes:
-    """Return the reply to a body that passes unchanged, with metadata that says why."""
+    """Return a reply that leaves the body unchanged, with metadata that explains why."""
     reply = ProcessingResponse()
     reply.request_body.SetInParent()
     _set_metadata(reply, metadata)
@@ -138,22 +138,25 @@ def open_reply(metadata: Mapping[str, Any]) -> bytes:
 
 
 def routed_reply(
-    body: bytes, headers: Mapping[str, str], removed: tuple[str, ...], metadata: Mapping[str, Any]
+    body: bytes,
+    headers: Mapping[str, str],
+    removed_headers: tuple[str, ...],
+    metadata: Mapping[str, Any],
 ) -> bytes:
-    """Return the reply that changes the body and lets Envoy choose the route again.
+    """Return a reply that changes the body and makes Envoy select the route again.
 
     Args:
         body: The new body.
         headers: Headers to set.
-        removed: Names of headers to remove.
-        metadata: Dynamic metadata of the request, in the namespace ``mildroute``.
+        removed_headers: Names of headers to remove.
+        metadata: The request's dynamic metadata, in the namespace ``mildroute``.
     """
     reply = ProcessingResponse()
     response = reply.request_body.response
     response.clear_route_cache = True
     response.body_mutation.body = body
     mutation = response.header_mutation
-    mutation.remove_headers.extend(removed)
+    mutation.remove_headers.extend(removed_headers)
     for name, value in {**headers, "content-length": str(len(body))}.items():
         option = mutation.set_headers.add(append_action=_OVERWRITE)
         option.header.key = name

@@ -1,4 +1,4 @@
-"""A gRPC server that answers Envoy's external processing calls."""
+"""A gRPC server for Envoy's external processing calls."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ __all__ = ["ProcessorServer", "run", "serve"]
 
 _PROCESSOR = "envoy.service.ext_proc.v3.ExternalProcessor"
 _HEALTH = "grpc.health.v1.Health"
-# Replies of the standard health service.
+# Replies from the standard health service.
 _SERVING = b"\x08\x01"
 _NOT_SERVING = b"\x08\x02"
-# Larger than any body that Envoy is set to buffer.
-_MAX_MESSAGE = 64 << 20
+# Larger than any body that Envoy is configured to buffer.
+_MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (
-    ("grpc.max_receive_message_length", _MAX_MESSAGE),
-    ("grpc.max_send_message_length", _MAX_MESSAGE),
-    # A second process on the same port is a mistake: Envoy balances between addresses.
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    # A second process on the same port is a mistake, because Envoy balances between addresses.
     ("grpc.so_reuseport", 0),
 )
 
 
 class ProcessorServer:
-    """A server of Envoy's external processing service and of gRPC's health service.
+    """A server for Envoy's external processing service and gRPC's health service.
 
     Args:
-        service: Decides, and logs decisions and bills.
-        models: The ``model`` of each expert, if it is not the expert's name.
+        service: The service, which makes decisions, and logs decisions and bills.
+        models: The ``model`` field for each expert whose name differs.
         address: Host and port to listen on; port 0 picks a free one.
 
     Attributes:
         port: The port, once the server has started.
 
     Raises:
-        ArgumentError: The address cannot be listened on.
+        ArgumentError: The server cannot listen on the address.
     """
 
     def __init__(
@@ -65,7 +65,9 @@ class ProcessorServer:
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(
             (
-                grpc.method_handlers_generic_handler(_PROCESSOR, {"Process": self._processing()}),
+                grpc.method_handlers_generic_handler(
+                    _PROCESSOR, {"Process": self._process_handler()}
+                ),
                 grpc.method_handlers_generic_handler(
                     _HEALTH, {"Check": grpc.unary_unary_rpc_method_handler(self._check)}
                 ),
@@ -79,18 +81,18 @@ class ProcessorServer:
             ) from None
 
     async def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         await self._server.start()
 
     def begin_drain(self) -> None:
-        """Tell health checks that the server stops, so that Envoy turns to other processors."""
+        """Fail health checks from now on, so that Envoy uses other processors."""
         self._is_serving = False
 
     async def stop(self, grace: float) -> None:
-        """Finish the requests in flight within some seconds, and close the port."""
+        """Wait up to ``grace`` seconds for requests in flight, and close the port."""
         await self._server.stop(grace)
 
-    def _processing(self) -> Any:
+    def _process_handler(self) -> Any:
         return grpc.stream_stream_rpc_method_handler(
             self._process, request_deserializer=ProcessingRequest.FromString
         )
@@ -119,39 +121,39 @@ async def serve(
     """Serve until SIGINT or SIGTERM, then finish the requests in flight.
 
     Args:
-        service: Decides, and logs decisions and bills.
+        service: The service, which makes decisions, and logs decisions and bills.
         address: Host and port to listen on.
         announce: Called with the port once the server listens.
-        models: The ``model`` of each expert, if it is not the expert's name.
-        grace: Seconds that requests in flight have to finish.
-        delay: Seconds for which the server still takes requests after it told health checks that
-            it stops; a second signal skips them.
+        models: The ``model`` field for each expert whose name differs.
+        grace: Maximum seconds to wait for requests in flight.
+        delay: Seconds to keep accepting requests after health checks start to fail; a second
+            signal skips this delay.
     """
     server = ProcessorServer(service, models, address)
-    # A full collection of everything loaded so far would stop all requests for about 100 ms.
+    # A full garbage collection after startup would pause all requests for about 100 ms.
     gc.collect()
     gc.freeze()
     await server.start()
     announce(server.port)
     stopping = asyncio.Event()
-    hurrying = asyncio.Event()
+    second_signal = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        (hurrying if stopping.is_set() else stopping).set()
+        (second_signal if stopping.is_set() else stopping).set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(signal_number, stop)
     await stopping.wait()
     server.begin_drain()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(hurrying.wait(), delay)
-    await server.stop(0.0 if hurrying.is_set() else grace)
+        await asyncio.wait_for(second_signal.wait(), delay)
+    await server.stop(0.0 if second_signal.is_set() else grace)
 
 
 def run(serving: Coroutine[Any, Any, None]) -> None:
-    """Run a server on the fastest event loop that is installed."""
+    """Run a server on uvloop if it is installed, else on asyncio's event loop."""
     try:
         import uvloop
     except ImportError:  # Windows

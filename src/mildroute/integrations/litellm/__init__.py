@@ -1,6 +1,6 @@
-"""A router inside LiteLLM: a routing plug-in, a classifier of its Auto Router, and their log.
+"""LiteLLM integrations: a routing plug-in, an Auto Router classifier, and their logger.
 
-LiteLLM itself is only imported by :class:`MildrouteLogger`.
+LiteLLM itself is imported only by :class:`MildrouteLogger`.
 """
 
 from __future__ import annotations

@@ -18,16 +18,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class MildrouteClassifier:
-    """Chooses the tier of a request, for ``classifier_type: custom``.
+    """A classifier that chooses a request's tier, for ``classifier_type: custom``.
 
-    The Auto Router keeps everything else: the models of a tier, pins of conversations, keyword
-    rules, fallbacks and its savings. It asks no classifier where one of these decides, so such a
+    The Auto Router handles everything else: each tier's models, pinned conversations, keyword
+    rules, fallbacks and savings. If one of these decides, it does not call the classifier, and the
     request is not logged here.
 
     Args:
-        service: Decides and logs.
+        service: The service, which makes and logs decisions.
         tiers: Tier of each expert, such as ``{"small": "SIMPLE", "large": "COMPLEX"}``; by default
-            each tier has the name of its expert. Experts without a tier are never chosen.
+            each tier has its expert's name. Experts without a tier are never chosen.
 
     Raises:
         ArgumentError: The router does not know an expert.
@@ -53,11 +53,11 @@ class MildrouteClassifier:
         self._tiers = tiers
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return the classifier itself: LiteLLM copies its settings, and the classifier in them."""
+        """Return the classifier itself when LiteLLM copies the settings that contain it."""
         return self
 
     async def classify(self, context: Any) -> str | None:
-        """Return the tier of a request; ``None`` leaves the choice to ``classifier_fallback``.
+        """Return a request's tier; ``None`` leaves the choice to ``classifier_fallback``.
 
         Args:
             context: LiteLLM's ``RoutingContext``.
@@ -74,7 +74,7 @@ class MildrouteClassifier:
         except MildrouteError as error:
             _LOG.warning("a request is left to the Auto Router's fallback: %s", error)
             return None
-        # LiteLLM drops the signals of a classifier; the logger has left a ticket to write on.
+        # LiteLLM drops a classifier's signals, so the logger has already added a ticket to fill in.
         ticket = ticket_in(context.metadata)
         if ticket is not None:
             ticket.enter(decision, request.conversation)

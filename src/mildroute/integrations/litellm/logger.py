@@ -1,4 +1,4 @@
-"""A callback of LiteLLM that adds each call and its bill to the decision log."""
+"""A LiteLLM callback that adds each call and its bill to the decision log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ else:
     try:
         from litellm.integrations.custom_logger import CustomLogger
     except ModuleNotFoundError:
-        # Only LiteLLM calls the methods, and it checks for its own class.
+        # Only LiteLLM calls the methods, and it requires its own base class.
         CustomLogger = object
 
 __all__ = ["MildrouteLogger"]
 
 
 class MildrouteLogger(CustomLogger):
-    """Reports every call to an expert, with the dollars that LiteLLM computed for it.
+    """A logger that reports every call to an expert, with LiteLLM's cost in dollars.
 
-    Responses of the proxy get the header ``x-mildroute-decision-id``, to which feedback refers.
+    The proxy's responses get the header ``x-mildroute-decision-id``, to which feedback refers.
 
     Args:
-        service: The service of the plug-in or classifier.
+        service: The plug-in's or classifier's service.
 
     Example:
         >>> import tempfile
@@ -45,7 +45,7 @@ class MildrouteLogger(CustomLogger):
         self._service = service
 
     async def async_pre_call_hook(self, *, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Leave a ticket in the metadata for a classifier, which cannot change them itself."""
+        """Add a ticket to the metadata for a classifier, which cannot change them itself."""
         for name in METADATA:
             if isinstance(data.get(name), dict):
                 data[name][SIGNAL] = Ticket()
@@ -55,20 +55,20 @@ class MildrouteLogger(CustomLogger):
     async def async_post_call_response_headers_hook(
         self, *, data: dict[str, Any], **_: Any
     ) -> dict[str, str] | None:
-        """Return the header with the id of the decision, if there was one."""
+        """Return a header with the decision's id, or ``None`` if there was no decision."""
         ticket = _ticket_of(data)
         return None if ticket is None else {"x-mildroute-decision-id": ticket.decision_id}
 
     async def async_log_success_event(
         self, *, kwargs: dict[str, Any], start_time: datetime, end_time: datetime, **_: Any
     ) -> None:
-        """Report a call that has answered."""
+        """Report a successful call."""
         self._report(kwargs, start_time, end_time, 200, "")
 
     async def async_log_failure_event(
         self, *, kwargs: dict[str, Any], start_time: datetime, end_time: datetime, **_: Any
     ) -> None:
-        """Report a call that has failed."""
+        """Report a failed call."""
         error = kwargs.get("exception")
         status = getattr(error, "status_code", None)
         reason = type(error).__name__ if error is not None else "failed"
@@ -104,7 +104,7 @@ class MildrouteLogger(CustomLogger):
 
 
 def _ticket_of(request: Any) -> Ticket | None:
-    """Return the ticket with a decision in the metadata of a request."""
+    """Return the ticket in a request's metadata, or ``None`` if there is no decision."""
     if not isinstance(request, Mapping):
         return None
     tickets = [ticket_in(request.get(name)) for name in METADATA]
@@ -112,7 +112,7 @@ def _ticket_of(request: Any) -> Ticket | None:
 
 
 def _expert_of(ticket: Ticket, payload: Mapping[str, Any]) -> str:
-    """Return the expert that was called, or the model's name if it is none of the experts'."""
-    routed = (payload.get("metadata") or {}).get("routing_decision") or {}
+    """Return the expert that was called, or the model's name if no expert has it."""
+    routing_decision = (payload.get("metadata") or {}).get("routing_decision") or {}
     model = str(payload.get("model") or "")
-    return ticket.experts.get(routed.get("tier") or model, model)
+    return ticket.experts.get(routing_decision.get("tier") or model, model)

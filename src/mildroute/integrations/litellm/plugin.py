@@ -1,4 +1,4 @@
-"""A routing plug-in of LiteLLM, which leaves of a group's models the one that should answer."""
+"""A LiteLLM routing plug-in that narrows a model group to the model that should answer."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _LOG = logging.getLogger(__name__)
 
 
 class MildroutePlugin:
-    """Narrows the candidates to the model of the best expert.
+    """A plug-in that narrows the candidates to the best expert's model.
 
-    At each retry they are narrowed to that of the next best, without a new decision. Groups with
-    one model, or with none of the experts, are left as they are. Of several deployments of the
-    chosen model LiteLLM takes one as it is set up to. A request whose target cannot be reached is
+    Each retry narrows them to the next best expert's model, without a new decision. Groups with one
+    model, or without any expert, are unchanged. If the chosen model has several deployments,
+    LiteLLM selects one by its own settings. If a request's target cannot be reached, the choice is
     left to LiteLLM, with a warning.
 
-    Give it to a Python router as ``Router(plugins=[plugin])``, with its asynchronous methods. For
-    the proxy (1.94 or newer) make it in a module beside ``config.yaml`` and name it there.
+    In Python, pass it as ``Router(plugins=[plugin])`` and use the asynchronous methods. For the
+    proxy (1.94 or newer), create it in a module next to ``config.yaml`` and name it there.
 
     Args:
-        service: Decides and logs.
-        models: For each expert the ``model`` under ``litellm_params``; by default an expert's name
-            is that model's, with or without its provider.
-        targets: Target of each group of models that has its own, by the group's name.
+        service: The service, which makes and logs decisions.
+        models: The ``model`` under ``litellm_params`` for each expert; by default, an expert's name
+            is its model's, with or without the provider.
+        targets: Target for each model group that has its own, by the group's name.
 
     Raises:
         ArgumentError: The router does not know an expert, or cannot reach a target.
@@ -73,7 +73,7 @@ class MildroutePlugin:
         self._targets = targets or {}
 
     async def run(self, context: Any) -> Any:
-        """Narrow the candidates of a request; called by LiteLLM before it chooses a deployment.
+        """Narrow a request's candidates; LiteLLM calls this before it selects a deployment.
 
         Args:
             context: LiteLLM's ``RoutingContext``, which is changed and returned.
@@ -87,8 +87,8 @@ class MildroutePlugin:
         context.signals[SIGNAL] = ticket
         model = ticket.next_model(candidates)
         if model is None or len(set(candidates)) < 2:
-            # A fallback to another group: LiteLLM would still allow only what was left of the group
-            # before it (seen in 1.106 and 1.109).
+            # After a fallback to another group, LiteLLM would still allow only the candidates that
+            # remained in the previous group (observed in 1.106 and 1.109).
             ticket.candidates[:] = candidates
             return context
         ticket.tried.append(model)
@@ -100,7 +100,7 @@ class MildroutePlugin:
         return context
 
     async def _decide(self, ticket: Ticket, context: RoutingContext) -> None:
-        """Write a decision on the ticket, unless no expert is a candidate or none can serve."""
+        """Record a decision on the ticket, unless no expert is a candidate or available."""
         candidates = context.candidate_models
         models = {
             expert: model
@@ -139,7 +139,7 @@ class MildroutePlugin:
 
 
 def check_experts(service: DecisionService, names: Iterable[str]) -> None:
-    """Refuse names of experts that the service does not know.
+    """Raise an error for expert names that the service does not know.
 
     Raises:
         ArgumentError: A name is unknown.
@@ -148,6 +148,6 @@ def check_experts(service: DecisionService, names: Iterable[str]) -> None:
     for name in names:
         if experts and name not in experts:
             raise ArgumentError(
-                f"models and tiers must name experts of the router ({', '.join(experts)}), got"
+                f"models and tiers must name the router's experts ({', '.join(experts)}), got"
                 f" {name!r}."
             )

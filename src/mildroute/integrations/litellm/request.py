@@ -1,4 +1,4 @@
-"""The request that LiteLLM describes in its routing context, in the words of the decision layer."""
+"""Conversion of LiteLLM's routing context to a decision request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RoutingContext", "caller_of", "decision_request"]
 
 
 class RoutingContext(Protocol):
-    """The part of LiteLLM's routing context that is read and changed here."""
+    """The part of LiteLLM's routing context that the integrations read and change."""
 
     structured_messages: list[dict[str, Any]]
     candidate_models: list[str]
@@ -27,9 +27,9 @@ class RoutingContext(Protocol):
 def decision_request(
     context: RoutingContext, routing: RoutingConfig, target: Target | None = None
 ) -> DecisionRequest:
-    """Return the request to decide.
+    """Return the request to decide on.
 
-    LiteLLM does not show a plug-in the tools of a request, only earlier calls of them.
+    LiteLLM shows a plug-in only earlier tool calls, and not the request's tools.
     """
     prompt = prompt_of_messages(
         context.structured_messages, RoutingInput(routing.input, routing.input_characters)
@@ -49,7 +49,7 @@ def decision_request(
 
 
 def caller_of(metadata: Mapping[str, Any]) -> Caller:
-    """Return the origin of a request: the group of models that was asked for, and the key."""
+    """Return a request's origin: the requested model group and the key."""
     group = metadata.get("model_group")
     return Caller("litellm", group if isinstance(group, str) else "", _key_of(metadata))
 

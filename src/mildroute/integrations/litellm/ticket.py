@@ -1,4 +1,4 @@
-"""The decision for a request of LiteLLM, which its metadata carry from one try to the next."""
+"""The decision for a LiteLLM request, which its metadata carry from one attempt to the next."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from mildroute.decision.decision import Decision
 
 __all__ = ["METADATA", "SIGNAL", "SIGNALS", "Ticket", "ticket_in"]
 
-# Key of the signals of plug-ins in LiteLLM's metadata, and the key of ours in them.
+# Key of the plug-ins' signals in LiteLLM's metadata, and our key within the signals.
 SIGNALS = "routing_plugin_signals"
 SIGNAL = "mildroute"
-# Metadata of a request; the name depends on its API.
+# Keys of a request's metadata; the key depends on the API.
 METADATA = ("litellm_metadata", "metadata")
 
 
 class Ticket(dict[str, Any]):
     """The decision for a request, and the models that it has been sent to.
 
-    It is of a class of its own because clients can write metadata, but no classes; and a mapping
-    because loggers of LiteLLM write metadata as JSON. It holds no word of the request.
+    It has its own class because clients can write metadata but cannot create Python objects, and it
+    is a mapping because LiteLLM's loggers write metadata as JSON. It holds no text of the request.
 
     Attributes:
         decision_id: Id of the decision; empty until there is one.
         conversation: Digest of the conversation, or ``None``.
         models: Models from best to worst.
-        experts: Expert of each model, or of each tier of an Auto Router.
+        experts: Expert for each model, or for each Auto Router tier.
         tried: Models that the request has been sent to.
-        candidates: The list of models that LiteLLM may choose from, which it holds as well.
+        candidates: The list of models that LiteLLM may choose from, shared with LiteLLM.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Ticket(dict[str, Any]):
         self.candidates: list[str] = []
 
     def enter(self, decision: Decision, conversation: str | None) -> None:
-        """Write a decision on the ticket."""
+        """Record a decision on the ticket."""
         self.decision_id = decision.decision_id
         self.conversation = conversation
         self.update(
@@ -53,9 +53,9 @@ class Ticket(dict[str, Any]):
         )
 
     def next_model(self, candidates: list[str]) -> str | None:
-        """Return the best candidate that has not been tried, or the best of all.
+        """Return the best untried candidate, or the best candidate if all were tried.
 
-        ``None`` if no candidate is on the ticket.
+        Return ``None`` if no candidate is on the ticket.
         """
         models = [model for model in self.models if model in candidates]
         untried = [model for model in models if model not in self.tried]
@@ -63,7 +63,7 @@ class Ticket(dict[str, Any]):
 
 
 def ticket_in(metadata: Any) -> Ticket | None:
-    """Return the ticket of a request from its metadata; ``None`` if it has none."""
+    """Return the ticket in a request's metadata, or ``None``."""
     if not isinstance(metadata, Mapping):
         return None
     signals = metadata.get(SIGNALS)
