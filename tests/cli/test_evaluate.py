@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.cli.evaluate import evaluate_router
 from mildroute.costs.table import CostTable
-from mildroute.exceptions import MissingExtraError
 from mildroute.persistence import load_router
 
 Fitted = tuple[Path, Path, dict[str, Any]]
@@ -147,10 +145,14 @@ def test_experts_that_the_router_does_not_know_need_no_price(
 
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_a_report_without_its_packages_names_the_command_before_the_router_is_read(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mildroute: Callable[..., Any],
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"{package}; run: pip install .*\[report"):
-        evaluate_router(
-            folder=tmp_path / "no_router", source="no_table", report=tmp_path / "report.html"
-        )
+    result = mildroute(
+        "evaluate", tmp_path / "no_router", "no_table", "--report", tmp_path / "report.html"
+    )
+    assert result.exit_code == 2
+    assert re.search(rf"{package}; run: pip install .*\[report", result.stderr)

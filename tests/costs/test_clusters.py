@@ -194,7 +194,7 @@ def test_odd_texts_are_prompts_like_others(text: str) -> None:
 
 def test_more_prompts_than_are_compared_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mildroute.costs.near_duplicates._MAX_ROWS", 10)
-    assert "near-duplicates were not sought" in find_clusters(prompts(20)).notes[0]
+    assert "near-duplicates are not searched for" in find_clusters(prompts(20)).notes[0]
 
 
 def test_a_split_keeps_clusters_on_one_side() -> None:

@@ -182,7 +182,7 @@ def test_other_files_are_refused(name: str, content: str, words: str, tmp_path: 
 
 
 def test_one_model_alone_is_refused() -> None:
-    with pytest.raises(TableError, match="at least two experts, but the only one is 'small'"):
+    with pytest.raises(TableError, match="at least two experts, but only 'small' has scores"):
         read_eval_logs(LOGS / "lm_eval" / "small")
 
 

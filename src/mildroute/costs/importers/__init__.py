@@ -1,1 +1,1 @@
-"""Evaluation logs of other tools as cost tables."""
+"""Importers of other tools' evaluation logs as cost tables."""

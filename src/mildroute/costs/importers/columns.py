@@ -1,4 +1,4 @@
-"""Columns of an evaluation log: a name, and the path of its value in a record."""
+"""Columns of an evaluation log, each with a name and a path to its value in a record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A value that a record of a log contributes to a table.
+    """A value to read from each record of a log.
 
     Attributes:
         name: Name of the value: a field of :class:`~mildroute.costs.importers.outcomes.Outcome`.
-        path: Keys that lead to the value, separated by dots; alternatives by ``|``.
+        path: Keys that lead to the value, separated by dots; ``|`` separates alternative paths.
         required: Whether a record without the value is an error.
-        default: Value of a record without it.
-        convert: Function applied to the value; `None` leaves it as found.
+        default: Value to use if the record lacks it.
+        convert: Function applied to the value; `None` keeps the value unchanged.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Column:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a path, or `None` if there is none or an empty text.
+    """Return the value at a path, or `None` if it is missing or empty text.
 
     Example:
         >>> value_at({"response": {"usage": [{"total": 3}]}}, "tokens | response.usage.0.total")
@@ -48,21 +48,21 @@ def value_at(record: Any, path: str) -> Any:
     return None
 
 
-def extract_row(record: Record, columns: Sequence[Column], shown: str) -> dict[str, Any]:
-    """Return the named values of a record.
+def extract_row(record: Record, columns: Sequence[Column], location: str) -> dict[str, Any]:
+    """Return a record's values by column name.
 
     Args:
         record: The record.
         columns: The columns to read.
-        shown: Description of the record for error messages, such as ``'a.json', result 3``.
+        location: Location of the record for error messages, such as ``'a.json', result 3``.
     """
     row = {}
     for column in columns:
         value = value_at(record, column.path)
         if value is None and column.required:
             raise TableError(
-                f"{shown}: {column.path!r} is missing; check that the log is complete and of the"
-                " format named."
+                f"{location}: {column.path!r} is missing; check that the log is complete and has"
+                " this format."
             )
         if value is None:
             value = column.default

@@ -1,4 +1,4 @@
-"""Run folders of HELM."""
+"""HELM run folders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _helm_records(path: Path) -> Iterator[Record]:
         run = file.parent
         spec = read_json(run / "run_spec.json")
         instances = {each["id"]: each for each in read_json(run / "instances.json")}
-        shown = run / "display_predictions.json"
-        predictions = read_json(shown) if shown.exists() else []
+        predictions_file = run / "display_predictions.json"
+        predictions = read_json(predictions_file) if predictions_file.exists() else []
         answers = {
             each["instance_id"]: each.get("mapped_output") or each.get("predicted_text")
             for each in predictions

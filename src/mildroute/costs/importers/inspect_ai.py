@@ -1,4 +1,4 @@
-"""Logs of inspect_ai: ``.eval`` archives and ``.json`` files."""
+"""inspect_ai logs: ``.eval`` archives and ``.json`` files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mildroute.exceptions import TableError
 
 __all__ = ["INSPECT"]
 
-# Number of zstd among the compressions of zip archives.
+# Identifier of zstd compression in zip archives.
 _ZSTD = 93
-# The header of a member: 26 bytes, then the lengths of its name and of its extra field.
+# A member's header: 26 bytes, then the lengths of its name and its extra field.
 _LOCAL_HEADER = struct.Struct("<26xHH")
 
 
@@ -62,15 +62,15 @@ def _inspect_archive(path: Path) -> tuple[Mapping[str, Any], Iterator[Record]]:
             ]
     except (OSError, zipfile.BadZipFile, KeyError, ValueError, struct.error) as error:
         raise TableError(
-            f"{str(path)!r} cannot be read as a log of inspect_ai ({error}); is it truncated?"
+            f"{str(path)!r} cannot be read as an inspect_ai log ({error}); is it truncated?"
         ) from error
     return header, iter(samples)
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member, which newer versions of inspect_ai compress by zstd.
+    """Return a member's content, which newer inspect_ai versions compress with zstd.
 
-    The standard library reads zstd from Python 3.14 on.
+    The standard library supports zstd only since Python 3.14.
     """
     if member.compress_type != _ZSTD or archive.fp is None:
         return archive.read(member)

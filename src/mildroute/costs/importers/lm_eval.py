@@ -1,4 +1,4 @@
-"""Samples of lm-evaluation-harness: ``lm_eval --log_samples --output_path FOLDER``."""
+"""lm-evaluation-harness samples: ``lm_eval --log_samples --output_path FOLDER``."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def _lm_eval_records(path: Path) -> Iterator[Record]:
         task = file.stem.removeprefix("samples_").rsplit("_", 1)[0]
         answers: dict[Any, dict[str, Any]] = {}
         for record in read_json_lines(file):
-            merged = answers.setdefault(record.get("doc_id"), {**record, "scores": {}})
-            merged["scores"] |= _scores_of(record)
+            answer = answers.setdefault(record.get("doc_id"), {**record, "scores": {}})
+            answer["scores"] |= _scores_of(record)
         for record in answers.values():
             yield {**record, "model": model, "task": task}
 
 
 def _scores_of(record: Record) -> dict[str, Any]:
-    """Return the scores of a record, named as in lm_eval's tables: ``exact_match,strict-match``.
+    """Return a record's scores, named as in lm_eval's tables: ``exact_match,strict-match``.
 
-    An answer has a record for each filter that was applied to it.
+    Each answer has one record per filter.
     """
     filter_name = record.get("filter", "none")
     suffix = "" if filter_name == "none" else f",{filter_name}"
@@ -48,7 +48,7 @@ def _scores_of(record: Record) -> dict[str, Any]:
 
 
 def _lm_eval_model(samples: Path) -> str:
-    """Return the model of a file of samples: of the results beside it, else its folder's name."""
+    """Return the model from the results next to a samples file, or else the folder's name."""
     for results in sorted(samples.parent.glob("results_*.json")):
         document = read_json(results)
         model = document.get("model_name") or document.get("config", {}).get("model")

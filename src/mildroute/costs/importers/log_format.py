@@ -1,4 +1,4 @@
-"""Formats of evaluation logs, and what their readers share."""
+"""The base of evaluation-log formats, with helpers that their readers share."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = [
     "to_text",
 ]
 
-# Letters that stand for scores: correct, incorrect, partly correct, no answer.
+# Grade letters and their scores: correct, incorrect, partially correct, no answer.
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format of evaluation logs.
+    """An evaluation-log format.
 
     Attributes:
         name: Name of the tool.
-        matches: Returns whether a file or folder looks like this format.
-        records: Yields the records of a file or folder, one for each answer, with the context that
-            the columns need.
-        columns: Values of a record: fields of an outcome, and ``variant``, which is added to the
-            expert's name, and ``error``, which marks answers that count as not scored.
-        metrics: Returns the scores of a record by name.
+        matches: Function that returns whether a file or folder looks like this format.
+        records: Function that yields the records of a file or folder, one per answer, with the
+            context that the columns need.
+        columns: Columns of a record: fields of an outcome; ``variant``, which is appended to the
+            expert's name; and ``error``, which marks answers that count as not scored.
+        metrics: Function that returns a record's scores by name.
     """
 
     name: str
@@ -47,7 +47,7 @@ class LogFormat:
 
 
 def read_json(path: Path) -> Any:
-    """Return the document of a JSON file."""
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_lines(path: Path) -> Iterator[Any]:
-    """Yield the documents of a file of JSON lines."""
+    """Yield the documents of a JSON Lines file."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -78,7 +78,7 @@ def _parse_line(line: str, path: Path, number: int) -> Any:
 
 
 def first_line(path: Path) -> Any:
-    """Return the first document of a file of JSON lines, or `None`."""
+    """Return the first document of a JSON Lines file, or `None`."""
     if not path.is_file():
         return None
     try:
@@ -103,7 +103,7 @@ def to_text(value: Any) -> str:
 
 
 def _messages_in(text: str) -> list[Any] | None:
-    """Return the chat messages that a text holds as JSON, or `None`."""
+    """Return the chat messages in a JSON text, or `None` if it holds none."""
     if not text.lstrip().startswith("[{"):
         return None
     try:

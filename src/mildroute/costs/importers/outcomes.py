@@ -30,11 +30,11 @@ class Outcome:
         input: The prompt as text.
         expert: Name of the expert: a model, with its effort or prompt variant if these differ.
         score: Score in [0, 1], or `None` if the answer was not scored.
-        dollars: Dollars of the call, or `None`.
-        latency: Seconds of the call, or `None`.
-        input_tokens: Tokens of the prompt, or `None`.
-        output_tokens: Tokens of the answer, or `None`.
-        answer: Text of the answer, or `None`.
+        dollars: Cost of the call in dollars, or `None`.
+        latency: Duration of the call in seconds, or `None`.
+        input_tokens: Number of prompt tokens, or `None`.
+        output_tokens: Number of answer tokens, or `None`.
+        answer: The answer as text, or `None`.
         group: Task or data set, or `None`.
         reference: Expected answer, or `None`.
     """
@@ -53,12 +53,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class JoinedOutcomes:
-    """Outcomes with one row for each prompt and sample.
+    """Outcomes with one row per prompt and sample.
 
     Attributes:
         columns: Columns of a cost table.
         experts: Names of the experts.
-        notes: Sentences on what was joined and what was left out.
+        notes: Sentences about the outcomes that were joined and left out.
     """
 
     columns: dict[str, list[Any]]
@@ -67,14 +67,14 @@ class JoinedOutcomes:
 
 
 def join_outcomes(outcomes: Iterable[Outcome], *, keep_partial: bool = False) -> JoinedOutcomes:
-    """Join outcomes on the text of the prompt.
+    """Join outcomes on the prompt's text.
 
-    Repeated answers of an expert to one prompt are samples; the first answers of all experts make
-    one row, the second ones another.
+    An expert's repeated answers to a prompt are samples; all experts' first answers form one row,
+    and their second answers another.
 
     Args:
         outcomes: Outcomes of at least two experts.
-        keep_partial: Whether to keep prompts that not all experts answered.
+        keep_partial: Whether to keep prompts that some experts did not answer.
 
     Example:
         >>> outcomes = [Outcome("2+2?", "small", 0.0), Outcome("2+2?", "large", 1.0)]
@@ -83,22 +83,22 @@ def join_outcomes(outcomes: Iterable[Outcome], *, keep_partial: bool = False) ->
     """
     rows, experts, unscored = _collect_rows(outcomes)
     if len(experts) < 2:
-        only = f"the only one is {experts[0]!r}" if experts else "there are no scored answers"
+        problem = f"only {experts[0]!r} has scores" if experts else "there are no scored answers"
         raise TableError(
-            f"a table needs the scores of at least two experts, but {only}; give the logs of"
-            " other models as well."
+            f"a table needs the scores of at least two experts, but {problem}; add the logs of"
+            " other models."
         )
     partial = [key for key, cells in rows.items() if len(cells) < len(experts)]
     notes = [_summary(rows, experts)]
     if unscored:
         notes.append(f"{pluralize(unscored, 'answer')} without a score left out")
     if partial:
-        fewest = min(experts, key=lambda name: sum(name in cells for cells in rows.values()))
-        count = sum(fewest in cells for cells in rows.values())
+        rarest_expert = min(experts, key=lambda name: sum(name in cells for cells in rows.values()))
+        count = sum(rarest_expert in cells for cells in rows.values())
         action = "kept with missing scores" if keep_partial else "left out"
         notes.append(
             f"{pluralize(len(partial), 'row')} not answered by every expert {action}"
-            f" ({fewest!r} answered {count:,} of {len(rows):,})"
+            f" ({rarest_expert!r} answered {count:,} of {len(rows):,})"
         )
         if not keep_partial:
             for key in partial:
@@ -111,14 +111,14 @@ def join_outcomes(outcomes: Iterable[Outcome], *, keep_partial: bool = False) ->
     return JoinedOutcomes(_to_columns(rows, experts), tuple(experts), tuple(notes))
 
 
-# Prompt and sample of a row.
+# Prompt and sample index of a row.
 _Key = tuple[str, int]
 
 
 def _collect_rows(
     outcomes: Iterable[Outcome],
 ) -> tuple[dict[_Key, dict[str, Outcome]], list[str], int]:
-    """Return the outcomes of each prompt and sample, the experts, and the number without score."""
+    """Return the outcomes by prompt and sample, the experts, and the number of unscored answers."""
     rows: dict[_Key, dict[str, Outcome]] = defaultdict(dict)
     answers: Counter[tuple[str, str]] = Counter()
     experts: dict[str, None] = {}
@@ -144,7 +144,7 @@ def _summary(rows: dict[_Key, dict[str, Outcome]], experts: Sequence[str]) -> st
 def _to_columns(
     rows: dict[_Key, dict[str, Outcome]], experts: Sequence[str]
 ) -> dict[str, list[Any]]:
-    """Return the columns of a cost table; values that no outcome has make no column."""
+    """Return a cost table's columns; fields that no outcome has are left out."""
     numbers = {
         prompt: number for number, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in rows))
     }
@@ -156,19 +156,19 @@ def _to_columns(
         ],
         "input": [prompt for prompt, _ in rows],
     }
-    firsts = [next(iter(cells.values())) for cells in rows.values()]
+    first_outcomes = [next(iter(cells.values())) for cells in rows.values()]
     for name in ("group", "reference"):
-        values = [getattr(outcome, name) for outcome in firsts]
+        values = [getattr(outcome, name) for outcome in first_outcomes]
         if any(value is not None for value in values):
             columns[name] = values
     for name, prefix in _PREFIXES.items():
-        per_expert = {
+        values_by_expert = {
             expert: [
                 getattr(cells[expert], name) if expert in cells else None for cells in rows.values()
             ]
             for expert in experts
         }
-        # A cost table has a figure of all experts or of none. Tools write 0 for unknown prices.
-        if name == "score" or all(any(each) for each in per_expert.values()):
-            columns |= {prefix + expert: values for expert, values in per_expert.items()}
+        # A cost table has a field for all experts or for none. Tools write 0 for unknown prices.
+        if name == "score" or all(any(each) for each in values_by_expert.values()):
+            columns |= {prefix + expert: values for expert, values in values_by_expert.items()}
     return columns

@@ -1,4 +1,4 @@
-"""Results of promptfoo: ``promptfoo eval -o results.json``."""
+"""promptfoo results: ``promptfoo eval -o results.json``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mildroute.exceptions import TableError
 
 __all__ = ["PROMPTFOO"]
 
-# Values of ``failureReason``: 0 none, 1 a failed assertion, 2 a failed call.
+# Values of ``failureReason``: 0 for success, 1 for a failed assertion, 2 for a failed call.
 _CALL_FAILED = 2
 
 
@@ -30,7 +30,7 @@ def _promptfoo_records(path: Path) -> Iterator[Record]:
     records = results.get("results") if isinstance(results, dict) else None
     if not isinstance(records, list):
         raise TableError(f"{str(path)!r} has no list 'results.results'; is it promptfoo's output?")
-    # With several prompts, each is a variant of the expert, and the first stands for the query.
+    # If there are several prompts, each is a variant of the expert, and the first is the query.
     prompts = list(dict.fromkeys(record.get("promptId") for record in records))
     queries: dict[Any, Any] = {}
     for record in records:
@@ -45,7 +45,7 @@ def _promptfoo_records(path: Path) -> Iterator[Record]:
 
 
 def _has_error(failure_reason: int) -> bool:
-    """Return whether the call failed, which is not an answer that failed an assertion."""
+    """Return whether the call failed, as opposed to an answer that failed an assertion."""
     return failure_reason == _CALL_FAILED
 
 

@@ -1,4 +1,4 @@
-"""Read evaluation logs as a cost table."""
+"""The reader of evaluation logs as a cost table."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def read_eval_logs(
     prices: Any = None,
     keep_partial: bool = False,
 ) -> CostTable:
-    """Read the logs of evaluation tools as a cost table.
+    """Read evaluation tools' logs as a cost table.
 
-    Prompts are joined by their text. Repeated answers to a prompt are samples, a row each.
+    Prompts are joined by their text. Repeated answers to a prompt are samples, one row each.
 
     Args:
-        sources: Files and folders of logs, of any of the formats.
-        format: Format of the logs: 'promptfoo', 'lm-eval', 'inspect_ai', 'helm' or 'openai-evals';
+        sources: Log files and folders, in any of the formats.
+        format: Log format: 'promptfoo', 'lm-eval', 'inspect_ai', 'helm' or 'openai-evals';
             recognized by default.
-        metric: Name of the score to use; needed if the logs hold several.
-        experts: New names of experts, by the names in the logs.
-        prices: Prices of experts, as for :meth:`CostTable.with_prices`, for logs without dollars.
-        keep_partial: Whether to keep prompts that not all experts answered.
+        metric: Name of the score to use; required if the logs hold several.
+        experts: New expert names, by the names in the logs.
+        prices: The experts' prices, as for :meth:`CostTable.with_prices`, for logs without dollars.
+        keep_partial: Whether to keep prompts that some experts did not answer.
 
     Returns:
-        The table; its ``notes`` say what was joined and what was left out.
+        The table; its ``notes`` describe the outcomes that were joined and left out.
 
     Example:
         >>> read_eval_logs("no/such/results.json")
@@ -59,13 +59,13 @@ def read_eval_logs(
     if not paths:
         raise ArgumentError("name at least one log.")
     outcomes = [outcome for path in paths for outcome in _outcomes(path, format, metric)]
-    renamed = experts or {}
-    unknown = sorted(renamed.keys() - {outcome.expert for outcome in outcomes})
+    new_names = experts or {}
+    unknown = sorted(new_names.keys() - {outcome.expert for outcome in outcomes})
     if unknown:
         names = ", ".join(sorted({outcome.expert for outcome in outcomes}))
         raise ArgumentError(f"no expert is named {unknown[0]!r} in these logs; they hold: {names}.")
     joined = join_outcomes(
-        (replace(each, expert=renamed.get(each.expert, each.expert)) for each in outcomes),
+        (replace(each, expert=new_names.get(each.expert, each.expert)) for each in outcomes),
         keep_partial=keep_partial,
     )
     table = CostTable.from_data(
@@ -86,13 +86,13 @@ def _outcomes(path: Path, name: str | None, metric: str | None) -> Iterator[Outc
         raise TableError(f"{str(path)!r} does not exist; check the path.")
     log_format = _format_of(path, name)
     for number, record in enumerate(log_format.records(path)):
-        shown = f"{str(path)!r}, record {number}"
-        row = extract_row(record, log_format.columns, shown)
+        location = f"{str(path)!r}, record {number}"
+        row = extract_row(record, log_format.columns, location)
         variant = row.pop("variant", None)
         error = row.pop("error", None)
         scores = {} if error else log_format.metrics(record)
         row["expert"] = f"{row['expert']} {variant}" if variant else str(row["expert"])
-        yield Outcome(**row, score=_score(scores, metric, shown))
+        yield Outcome(**row, score=_score(scores, metric, location))
 
 
 def _format_of(path: Path, name: str | None) -> LogFormat:
@@ -109,21 +109,21 @@ def _format_of(path: Path, name: str | None) -> LogFormat:
     return match
 
 
-def _score(scores: Mapping[str, Any], metric: str | None, shown: str) -> float | None:
-    """Return the score of an answer, or `None` if it was not scored."""
+def _score(scores: Mapping[str, Any], metric: str | None, location: str) -> float | None:
+    """Return an answer's score, or `None` if it was not scored."""
     if not scores:
         return None
     if metric is None:
         graded = {name: score for name, score in scores.items() if grade(score) is not None}
         if len(graded) > 1:
             raise ArgumentError(
-                f"{shown} has several scores: {', '.join(graded)}; choose one as the metric"
+                f"{location} has several scores: {', '.join(graded)}; choose one as the metric"
                 " (--metric)."
             )
         value = next(iter(graded.values()), None)
     elif metric not in scores:
         raise ArgumentError(
-            f"{shown} has no score {metric!r}, but {', '.join(scores)}; choose one of these"
+            f"{location} has no score {metric!r}, but {', '.join(scores)}; choose one of these"
             " (--metric)."
         )
     else:
@@ -131,6 +131,6 @@ def _score(scores: Mapping[str, Any], metric: str | None, shown: str) -> float |
     score = grade(value)
     if score is not None and not 0 <= score <= 1:
         raise TableError(
-            f"{shown}: score {score:g} is not between 0 and 1; choose another metric (--metric)."
+            f"{location}: score {score:g} is not between 0 and 1; choose another metric (--metric)."
         )
     return score
