@@ -109,7 +109,7 @@ def test_queries_to_score_are_rows_of_the_table(
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
     [
-        (60, {"dollars": False}, "add what each of its answers cost"),
+        (60, {"dollars": False}, "add the cost of each of its answers"),
         (10, {}, "must have been asked on at least 20 rows, got 10"),
     ],
 )

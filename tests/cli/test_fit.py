@@ -301,7 +301,7 @@ def test_a_model_that_cannot_be_found_is_one_line_with_the_way_out(
         "model 'nobody/no-such-model' must be a folder with a model, or be on the hub: We couldn't"
         " connect" in refused.stderr
     )
-    assert "give the folder of a copy" in refused.stderr
+    assert "give the folder of a downloaded copy" in refused.stderr
 
 
 def test_how_missing_scores_were_counted_is_said(

@@ -82,7 +82,7 @@ def test_numbers_stand_behind_the_vector_of_the_end_of_an_answer() -> None:
 
 
 def test_an_encoder_of_sparse_vectors_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="must give dense vectors, got a sparse matrix"):
+    with pytest.raises(ArgumentError, match="must return dense vectors, got a sparse matrix"):
         AnswerFeatures(encoder=HashingEncoder()).fit(CHOICES)
 
 
@@ -135,7 +135,7 @@ def test_answers_of_other_experts_do_not_change_those_of_one() -> None:
 
 
 def test_answers_must_be_there_and_as_many_of_each_expert() -> None:
-    with pytest.raises(ArgumentError, match="answers must be of one expert or more"):
+    with pytest.raises(ArgumentError, match="answers must come from at least one expert"):
         see_answers(features(), [None, None])
     with pytest.raises(ShapeError, match="every expert must have 3 answers, got 1 from one"):
         see_answers(features(), [CHOICES, ["x"]])

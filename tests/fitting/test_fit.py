@@ -357,7 +357,7 @@ def test_one_fit_checks_and_hashes_the_costs_once(
         ({"router": 5}, r"router must be an estimator with predict, .* got 5; .* KNNRouter\(\)"),
         ({"router": KNNRouter}, "router must be an estimator with predict"),
         ({"encoder": "x"}, "encoder must be auto, tfidf, .*, got 'x'"),
-        ({"encoder": 5}, "encoder must be an estimator with transform, its name, or none, got 5"),
+        ({"encoder": 5}, "encoder must be an estimator with transform, its name, or None, got 5"),
         ({"seed": -1}, "seed must be a whole number from 0 .*, got -1 .*; 0 is the default"),
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"seed": True}, "seed must be a whole number"),
@@ -365,7 +365,7 @@ def test_one_fit_checks_and_hashes_the_costs_once(
         ({"target": 5}, "target must be a Target or None, got 5; .*quality=5.*budget=5"),
         ({"thorough": "x"}, "thorough must be True, False or 'auto', got 'x'"),
         ({"n_jobs": "x"}, "n_jobs must be a number of processes, got 'x'"),
-        ({"progress": 5}, "progress must be a function or none, got 5"),
+        ({"progress": 5}, "progress must be a function or None, got 5"),
     ],
 )
 def test_arguments_of_fit_that_mean_nothing_are_rejected(
