@@ -67,7 +67,7 @@ def test_the_objective_that_pays_least_is_taken_and_says_why() -> None:
     }
     assert (
         found.reason
-        == "sum reward, margins of 5: of 3 objectives the lowest cost on 2 held-out rows, 0"
+        == "sum reward, margins of 5: the lowest cost of 3 objectives on 2 held-out rows, 0"
     )
 
 
@@ -138,7 +138,9 @@ def test_what_is_given_is_not_searched(
 
 def test_the_reason_does_not_make_up_a_size_of_given_margins(trained: list[DeferralConfig]) -> None:
     router = tiny_router(reward="cv", margins=[1.0, 2.0, 3.0], validation=0.25).fit(TEXTS, COSTS)
-    assert router.selection_.startswith("gap reward, given margins: of 3 objectives")
+    assert router.selection_.startswith(
+        "gap reward, given margins: the lowest cost of 3 objectives"
+    )
     assert router.cv_results_["margin"] == [None, None, None]
     assert len(trained) == 3
 

@@ -1,4 +1,4 @@
-"""Random numbers of torch and transformers, without reseeding those of the caller."""
+"""Seeds for torch and transformers that leave the caller's random state unchanged."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mildroute._transformers import need
 def own_randomness(seed: int) -> Iterator[None]:
     """Seed the global generators inside, and restore their state afterwards.
 
-    Transformers seeds the generators of Python, NumPy and torch; a library must not do that to its
+    Transformers seeds Python's, NumPy's and torch's generators, which a library must not do to its
     caller.
 
     Args:
-        seed: Seed of torch inside; the other generators are seeded where they are used.
+        seed: Seed for torch; the other generators are seeded where they are used.
     """
     import numpy as np
 
     torch = need("torch")
-    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numbers)  # noqa: NPY002
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002

@@ -3,7 +3,7 @@
 They are the margins, reward and decision, with the experts as the classifier's labels.
 
 ``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a reloaded model decides
-as it did before.
+as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mildroute.routers.training_rows import Matrix
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
 
 
-# ``"uniform"``, ``"theory"``, or one positive number for each expert.
+# ``"uniform"``, ``"theory"``, ``"winner_counts"``, or one positive number per expert.
 Margins = str | Sequence[float] | NDArray[np.float64]
 
 _KEY, _SCHEMA = "mildroute", 1
@@ -32,14 +32,14 @@ _CHOICES = {"reward": ("gap", "complement", "sum"), "decision": ("consistent", "
 
 @dataclass(frozen=True)
 class DeferralConfig:
-    """The training settings of a deferral network, and how its scores become a choice.
+    """A deferral network's training settings, and the rule that turns its scores into a choice.
 
     Args:
         margins: Margin of each expert, p numbers.
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` or ``"argmax"``.
-        reward_scale: The constant of the complement reward, fixed on the training rows.
-        temperature: Divisor of the scores before they are decoded, or `None`.
+        reward_scale: Scale of the complement reward, fixed on the training rows.
+        temperature: Divisor of the scores before decoding, or `None`.
 
     Example:
         >>> DeferralConfig((1.0, 2.0)).decision
@@ -80,13 +80,12 @@ def config_for(
     reward: str = "gap",
     decision: str = "consistent",
 ) -> DeferralConfig:
-    """Return the config of a router to be trained on these costs.
+    """Return the config for training a router on these costs.
 
     Args:
         costs: Costs of the training rows, shape (n, p).
         margins: ``"uniform"``, 1 for each; ``"theory"``, the paper's, which sum to 1;
-            ``"winner_counts"``, the same from how often each expert wins; or an array of shape
-            (p,).
+            ``"winner_counts"``, the same with the number of wins as m_k; or an array of shape (p,).
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` or ``"argmax"``.
     """
@@ -141,7 +140,7 @@ def write_config(
 
 
 def config_of(config: Any) -> DeferralConfig | None:
-    """Return the deferral config in the config of a Hugging Face model.
+    """Return the deferral config in a Hugging Face model's config.
 
     Return `None` if the model was not trained to defer.
 
@@ -149,7 +148,7 @@ def config_of(config: Any) -> DeferralConfig | None:
         config: A ``transformers.PretrainedConfig``.
 
     Returns:
-        The deferral config, checked, or `None`.
+        The validated deferral config, or `None`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -160,23 +159,27 @@ def config_of(config: Any) -> DeferralConfig | None:
         >>> config_of(config).margins
         (1.0, 2.0)
     """
-    stored = getattr(config, _KEY, None)
-    if stored is None:
+    stored_config = getattr(config, _KEY, None)
+    if stored_config is None:
         return None
     fields = set(DeferralConfig.__dataclass_fields__) | {"schema"}
     if (
-        not isinstance(stored, dict)
-        or stored.get("schema") != _SCHEMA
-        or set(stored) != fields
-        or not isinstance(stored["margins"], list)
+        not isinstance(stored_config, dict)
+        or stored_config.get("schema") != _SCHEMA
+        or set(stored_config) != fields
+        or not isinstance(stored_config["margins"], list)
     ):
         raise ArtifactError(
             f"{_KEY!r} in a model's config must have schema {_SCHEMA} and its fields, got"
-            f" {stored!r:.200}; upgrade mildroute."
+            f" {stored_config!r:.200}; upgrade mildroute."
         )
     deferral = DeferralConfig(
-        **{name: value for name, value in stored.items() if name not in ("schema", "margins")},
-        margins=tuple(stored["margins"]),
+        **{
+            name: value
+            for name, value in stored_config.items()
+            if name not in ("schema", "margins")
+        },
+        margins=tuple(stored_config["margins"]),
     )
     if len(deferral.margins) != len(config.id2label):
         raise ArtifactError(

@@ -19,11 +19,11 @@ def export_scores(model: Any, reader: Reader) -> NDArray[np.uint8]:
     """Return a classifier as ONNX bytes whose only output is its scores.
 
     Args:
-        model: A sequence or image classifier of transformers.
-        reader: Reader of the classifier's inputs.
+        model: A transformers sequence or image classifier.
+        reader: The reader for the classifier's inputs.
 
     Returns:
-        Bytes as uint8.
+        The bytes as uint8, shape (bytes,).
     """
     torch, inputs = need("torch"), reader.example()
     if not inputs:

@@ -33,13 +33,13 @@ __all__ = [
 
 
 _EVALUATIONS_PER_EPOCH = 2
-# Number of evaluations without a gain in cost or loss after which training ends.
+# Number of evaluations without an improvement in cost or loss after which training stops.
 _PATIENCE = 3
-# Share of the steps in which the step size rises.
+# Share of the steps during which the learning rate warms up.
 _WARM_UP = 0.06
-# Number of rows scored at once.
-_SCORED = 256
-# Minimum number of held-out rows for choosing a state; with fewer, the last state is as good.
+# Number of rows per scoring batch.
+_SCORING_BATCH_SIZE = 256
+# Minimum number of held-out rows for choosing a state; with fewer, the last state is kept.
 _MIN_HELD_OUT = 10
 
 
@@ -48,11 +48,11 @@ class FineTuneConfig:
     """The hyperparameters of a fine-tuning run.
 
     Args:
-        progress: Called with the number of steps done and their total; `None` for no calls.
-        weight_decay: Weight decay of the optimizer.
+        progress: Called with the steps done and the total, or `None`.
+        weight_decay: The optimizer's weight decay.
         optimizer: ``"adamw"``, with gradient clipping; or ``"adam"``, without clipping and with the
-            decay added to the gradient of every weight.
-        schedule: ``"warm"``: the step size rises, then falls linearly to zero; ``"constant"``.
+            decay added to every weight's gradient.
+        schedule: ``"warm"``, a linear warm-up and a linear decay to zero; or ``"constant"``.
         trainer: A trainer with its own loss; `None` uses
             :class:`~mildroute.deep.trainer.DeferralTrainer`.
     """
@@ -73,7 +73,7 @@ class FineTuneData:
     """The rows of a training run.
 
     Args:
-        inputs: Inputs of n rows in the form of the classifier's reader.
+        inputs: n inputs in the format of the classifier's reader.
         costs: Shape (n, p).
         weights: Weight of each row, shape (n,), or `None`.
     """
@@ -83,7 +83,7 @@ class FineTuneData:
     weights: NDArray[np.float64] | None = None
 
     def part(self, rows: NDArray[np.intp]) -> FineTuneData:
-        """Return some of the rows, by index."""
+        """Return the rows with these indices."""
         weights = None if self.weights is None else self.weights[rows]
         return FineTuneData([self.inputs[row] for row in rows], self.costs[rows], weights)
 
@@ -95,7 +95,7 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
         rows: Number of rows, n.
         share: Share of the rows to hold out.
         groups: Group of each row, shape (n,), or `None`.
-        seed: Seed of the draw.
+        seed: Seed for the draw.
 
     Returns:
         Indices in ascending order; empty if there would be fewer than ten.
@@ -111,24 +111,24 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
 
 
 def comparable_costs(costs: Matrix, reward: str) -> Matrix:
-    """Shift costs to start at 0 and scale them so that the rewards of a row sum to 1 on average.
+    """Shift costs to start at 0, and scale them so that a row's rewards sum to 1 on average.
 
-    The result does not depend on the sign or the currency of the costs.
+    The result does not depend on the costs' sign or currency.
 
     Args:
         costs: Shape (n, p).
         reward: Name of the reward. The complement has its own scale, so its costs are only shifted.
     """
-    raised = costs - min(costs.min(), 0.0)
+    shifted = costs - min(costs.min(), 0.0)
     if reward == "complement":
-        return np.asarray(raised)
+        return np.asarray(shifted)
     rewards = (
-        raised.max(axis=1, keepdims=True) - raised
+        shifted.max(axis=1, keepdims=True) - shifted
         if reward == "gap"
-        else raised.sum(axis=1, keepdims=True) - raised
+        else shifted.sum(axis=1, keepdims=True) - shifted
     )
     unit = float(rewards.sum(axis=1).mean())
-    return np.asarray(raised / unit) if unit > 0 else np.asarray(raised)
+    return np.asarray(shifted / unit) if unit > 0 else np.asarray(shifted)
 
 
 def fine_tune(
@@ -138,21 +138,21 @@ def fine_tune(
     deferral: DeferralConfig,
     config: FineTuneConfig,
 ) -> float:
-    """Train a classifier in place and leave it in the state that chose best on the held-out rows.
+    """Train a classifier in place and restore the state with the best held-out choices.
 
     Args:
         classifier: The network and its reader.
-        train: Training rows, with costs in the units of the loss.
+        train: Training rows, with costs in the loss's units.
         held_out: Rows for choosing the state, with weights already multiplied into their costs.
-            Without any, training runs to its end and keeps the last state.
+            If empty, training runs to the end and keeps the last state.
         deferral: Margins, reward and decision.
         config: Hyperparameters of the run.
 
     Returns:
-        Number of epochs after which the kept state was reached.
+        Number of epochs to the kept state.
     """
     with tempfile.TemporaryDirectory(prefix="mildroute-") as scratch, quiet():
-        trainer = _trainer(classifier, train, held_out, deferral, config, scratch)
+        trainer = _make_trainer(classifier, train, held_out, deferral, config, scratch)
         trainer.train()
     steps = trainer.state.best_global_step if held_out.inputs else None
     classifier.model.eval().cpu()
@@ -162,14 +162,14 @@ def fine_tune(
 
 
 def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matrix:
-    """Return the scores of a network, computed on a GPU if there is one."""
+    """Return a network's scores, computed on a GPU if there is one."""
     torch = need("torch")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = classifier.model.eval().to(device)
     parts = [np.empty((0, model.config.num_labels))]
     with torch.inference_mode():
-        for start in range(0, len(inputs), _SCORED):
-            batch = classifier.reader.batch(inputs[start : start + _SCORED])
+        for start in range(0, len(inputs), _SCORING_BATCH_SIZE):
+            batch = classifier.reader.batch(inputs[start : start + _SCORING_BATCH_SIZE])
             parts.append(
                 model(**{name: values.to(device) for name, values in batch.items()})
                 .logits.double()
@@ -180,7 +180,7 @@ def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matr
     return np.concatenate(parts)
 
 
-def _trainer(
+def _make_trainer(
     classifier: Classifier,
     train: FineTuneData,
     held_out: FineTuneData,
@@ -213,7 +213,7 @@ def _trainer(
 def _arguments(
     classifier: Classifier, rows: int, has_held_out: bool, config: FineTuneConfig
 ) -> dict[str, Any]:
-    """Return the arguments of ``transformers.TrainingArguments``."""
+    """Return arguments for ``transformers.TrainingArguments``."""
     steps = math.ceil(math.ceil(rows / config.batch_size) * config.epochs)
     evaluation_steps = max(1, math.ceil(steps / (_EVALUATIONS_PER_EPOCH * config.epochs)))
     return {
@@ -237,7 +237,7 @@ def _arguments(
 
 
 def _adam(model: Any, config: FineTuneConfig) -> Any:
-    """Return Adam with decay of all weights; the Trainer would exempt biases and norms."""
+    """Return Adam with decay on all weights; the Trainer would exempt biases and norms."""
     return need("torch").optim.Adam(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
@@ -261,7 +261,7 @@ def _evaluation_arguments(steps: int) -> dict[str, Any]:
 def _batching_by_length() -> dict[str, Any]:
     """Return arguments that put texts of similar length into a batch, to save padding.
 
-    The name of the option depends on the version of transformers.
+    The option's name depends on the transformers version.
     """
     options = need("transformers").TrainingArguments.__dataclass_fields__
     return (
@@ -272,27 +272,33 @@ def _batching_by_length() -> dict[str, Any]:
 
 
 def _early_stopping() -> Any:
-    """Return a callback that ends training after several evaluations without a gain.
+    """Return a callback that stops training after several evaluations without an improvement.
 
-    A gain in loss counts too: a network with random weights lowers its loss for epochs before its
-    first choice changes.
+    A lower loss counts as well: a network with random weights lowers its loss for epochs before any
+    choice changes.
     """
 
     class EarlyStopping(need("transformers").TrainerCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             self.lowest: dict[str, float] = {}
-            self.waited = 0
+            self.evaluations_without_gain = 0
 
         def on_evaluate(
             self, _args: Any, _state: Any, control: Any, metrics: dict[str, float], **_rest: Any
         ) -> None:
             values = {name: metrics[name] for name in ("eval_deferral_loss", "eval_loss")}
-            gains = [value < self.lowest.get(name, math.inf) for name, value in values.items()]
+            improvements = [
+                value < self.lowest.get(name, math.inf) for name, value in values.items()
+            ]
             self.lowest = {
                 name: min(value, self.lowest.get(name, math.inf)) for name, value in values.items()
             }
-            self.waited = 0 if any(gains) else self.waited + 1
-            control.should_training_stop = control.should_training_stop or self.waited >= _PATIENCE
+            self.evaluations_without_gain = (
+                0 if any(improvements) else self.evaluations_without_gain + 1
+            )
+            control.should_training_stop = (
+                control.should_training_stop or self.evaluations_without_gain >= _PATIENCE
+            )
 
     return EarlyStopping()
 

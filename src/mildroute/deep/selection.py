@@ -1,4 +1,4 @@
-"""The choice of a network's objective, by the held-out deferral loss of full trainings."""
+"""The choice of a network's objective, by held-out deferral loss after full training runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REWARDS = ("gap", "complement", "sum")
 
 # The sum reward is nearly uniform, (2, 1, 1) if one of three experts is right, so its scores differ
 # by little more than log 2 times the margins. Margins of 5, the largest in the paper's tuning, give
-# them the range that the other rewards have with 1. Measured on SVHN, experts 70/20/10, seed 100,
-# test cost of a small ResNet:
+# them the range that other rewards have with margins of 1. Measured on SVHN, experts 70/20/10, seed
+# 100, test cost of a small ResNet:
 #
 #     reward       margins  cost
 #     gap               1   0.150
@@ -32,14 +32,15 @@ REWARDS = ("gap", "complement", "sum")
 #     sum               5   0.116
 #     sum              10   0.138
 #
-# Short trainings cannot rank objectives: after two of five epochs all chose the best single expert.
-_NARROW, _WIDE = 1.0, 5.0
+# Short runs cannot rank objectives: after two of five epochs all chose the best single expert.
+_SMALL_MARGIN = 1.0
+_LARGE_MARGIN = 5.0
 
 T = TypeVar("T")
 
 
 class Objective(NamedTuple):
-    """The training objective of a network.
+    """A network's training objective.
 
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
@@ -47,7 +48,7 @@ class Objective(NamedTuple):
     """
 
     reward: str
-    margin: float | None = _NARROW
+    margin: float | None = _SMALL_MARGIN
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class ModelSelection(Generic[T]):
 
     Args:
         objective: The objective.
-        trained: What the caller keeps of its network.
+        trained: The value that the caller keeps for its network.
         reason: The reason for the choice, in words.
-        tried: Every training as columns: ``reward``, ``margin`` (`None` if margins were set) and
+        tried: Every run as columns: ``reward``, ``margin`` (`None` if margins were set) and
             ``mean_cost`` on held-out rows.
     """
 
@@ -83,16 +84,19 @@ def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> 
         margins: ``"cv"``, or anything else for margins that were set.
 
     Returns:
-        Objectives; the first one is used if there is nothing to choose by.
+        The objectives; the first is used if there are no held-out rows.
     """
     has_margins = not isinstance(margins, str) or margins != "cv"
     if reward != "cv":
         return [
-            Objective(reward, margin) for margin in ((None,) if has_margins else (_NARROW, _WIDE))
+            Objective(reward, margin)
+            for margin in ((None,) if has_margins else (_SMALL_MARGIN, _LARGE_MARGIN))
         ]
-    return _different(
+    return _drop_equivalent(
         [
-            Objective(name, None if has_margins else _WIDE if name == "sum" else _NARROW)
+            Objective(
+                name, None if has_margins else _LARGE_MARGIN if name == "sum" else _SMALL_MARGIN
+            )
             for name in REWARDS
         ],
         costs,
@@ -105,20 +109,20 @@ def select(
     costs: Matrix,
     weights: NDArray[np.float64] | None = None,
 ) -> ModelSelection[T]:
-    """Train for every objective and select the lowest deferral loss on held-out rows.
+    """Train a network per objective and select the lowest deferral loss on held-out rows.
 
     Ties go to the first objective.
 
     Args:
         objectives: The objectives to choose from, at least one.
-        train: Trains a network for an objective from scratch. Returns the utilities of the held-out
-            rows, shape (h, p), and whatever the caller keeps of the network.
+        train: Function that trains a network for an objective from scratch, and returns utilities
+            of the held-out rows, shape (h, p), and a value that the caller keeps.
         costs: Costs of the held-out rows, shape (h, p). If empty, only the first objective is
             trained.
         weights: Weight of each held-out row, shape (h,), or `None`.
 
     Returns:
-        The selected objective with its trained network, and the figures of the others.
+        The selected objective with its trained network, and all objectives' costs.
     """
     tried = objectives if len(costs) else objectives[:1]
     held_out_costs: list[float] = []
@@ -126,7 +130,7 @@ def select(
     for objective in tried:
         utilities, trained = train(objective)
         held_out_costs.append(_mean_cost(utilities, costs, weights))
-        # Hold at most one network besides the one in training.
+        # Keep at most one network besides the network in training.
         best = best if best and held_out_costs[-1] >= min(held_out_costs[:-1]) else [trained]
     selected = tried[int(np.argmin(held_out_costs))]
     columns: dict[str, list[Any]] = {
@@ -139,24 +143,24 @@ def select(
     )
 
 
-def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective]:
-    """Drop objectives that equal another one in different units.
+def _drop_equivalent(objectives: Sequence[Objective], costs: Matrix) -> list[Objective]:
+    """Drop objectives that are equal to another objective in different units.
 
-    Gap and sum are equal for two experts of which one is always free.
+    Gap and sum are equal for two experts if one of them is always free.
     """
     rewards_of_objective: dict[Objective, Matrix] = {}
     for objective in objectives:
         rewards = scaled_rewards(costs, objective.reward, None)
         if not any(
-            objective.margin == other.margin and np.allclose(rewards, theirs)
-            for other, theirs in rewards_of_objective.items()
+            objective.margin == other.margin and np.allclose(rewards, other_rewards)
+            for other, other_rewards in rewards_of_objective.items()
         ):
             rewards_of_objective[objective] = rewards
     return list(rewards_of_objective)
 
 
 def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | None) -> float:
-    """Return the deferral loss of what utilities choose; NaN without rows."""
+    """Return the deferral loss of choices by utility; NaN without rows."""
     if not len(costs):
         return float("nan")
     return float(np.average(chosen_costs(costs, argmax_last(utilities)), weights=weights))
@@ -171,7 +175,7 @@ def _reason(
     )
     if len(held_out_costs) > 1:
         return (
-            f"{name}: of {len(held_out_costs)} objectives the lowest cost on {rows} held-out rows,"
+            f"{name}: the lowest cost of {len(held_out_costs)} objectives on {rows} held-out rows,"
             f" {min(held_out_costs):.4g}"
         )
     return f"{name}: {'as given' if len(objectives) == 1 else 'for lack of held-out rows'}"

@@ -1,4 +1,4 @@
-"""The temperature that calibrates the posterior of a fine-tuned network, which is overconfident."""
+"""The temperature that calibrates a fine-tuned network's posterior, which is overconfident."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mildroute.routers.training_rows import Matrix
 
 __all__ = ["fit_temperature"]
 
-_WIDEST = float(np.log(20.0))
+_MAX_LOG_TEMPERATURE = float(np.log(20.0))
 
 
 def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -> float:
@@ -20,7 +20,7 @@ def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -
     Args:
         scores: Shape (n, p).
         rewards: Shape (n, p), with row weights already multiplied in.
-        deferral: Config with the margins.
+        deferral: The config, which holds the margins.
 
     Returns:
         Divisor of the scores, between 1/20 and 20; 1 if the rows carry no information.
@@ -30,7 +30,13 @@ def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -
     loss = deferral_row_loss(np.asarray(rewards, dtype=np.float64), np.asarray(deferral.margins))
 
     def penalized(log: float) -> float:
-        # Regularized toward 1, so that a handful of rows changes little.
+        # Regularize toward 1, so that a handful of rows has little effect.
         return float(loss(scores / np.exp(log))[0].mean() + log**2 / len(scores))
 
-    return float(np.exp(minimize_scalar(penalized, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
+    return float(
+        np.exp(
+            minimize_scalar(
+                penalized, bounds=(-_MAX_LOG_TEMPERATURE, _MAX_LOG_TEMPERATURE), method="bounded"
+            ).x
+        )
+    )

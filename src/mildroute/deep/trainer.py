@@ -24,10 +24,10 @@ __all__ = ["DeferralTrainer", "batch_loss", "deferral_metrics"]
 class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
     """A trainer that turns any sequence or image classifier into a router; labels are the experts.
 
-    A data set has the inputs of the model and a column ``costs``, p floats per row. An optional
+    A dataset has the model's inputs and a column ``costs``, p floats per row. An optional
     column ``weights`` weights rows and should have a mean of 1. Evaluation reports
     ``eval_deferral_loss``, the mean cost of the chosen experts, alongside ``eval_best_single`` and
-    ``eval_oracle``. Margins, reward and decision are written into the config of the model.
+    ``eval_oracle``. Margins, reward and decision are written into the model's config.
 
     Args:
         arguments: Keyword arguments of ``transformers.Trainer``: ``model``, ``args``,
@@ -39,17 +39,17 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         decision: ``"consistent"`` or ``"argmax"``. Defaults to the model's config, else
             ``"consistent"``.
         experts: Names of the experts, or `None` to keep the model's labels.
-        compute_metrics: Additional metrics of an evaluation, or `None`.
+        compute_metrics: Function for additional evaluation metrics, or `None`.
 
     Attributes:
-        deferral: The config in use.
+        deferral: The current config.
 
     Example:
         >>> DeferralTrainer.__mro__[1].__name__  # a model and a run are in the tests
         'Trainer'
     """
 
-    # The loss is the mean of a batch, so the Trainer must divide it by the number of accumulated
+    # The loss is a batch's mean, so the Trainer must divide it by the number of accumulated
     # batches.
     loss_is_scaled_for_ga = False
 
@@ -63,7 +63,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(compute_metrics=self._with_deferral(compute_metrics), **arguments)
+        super().__init__(compute_metrics=self._add_deferral_metrics(compute_metrics), **arguments)
         # Other versions of transformers read this attribute instead.
         self.model_accepts_loss_kwargs = False
         self.label_names = [COSTS]
@@ -80,33 +80,35 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
-        """Return the deferral loss of a batch, and on request the model's outputs."""
+        """Return a batch's deferral loss, and the model's outputs if requested."""
         if COSTS not in inputs:
             raise ArgumentError(
-                f"a batch must have a column {COSTS!r}, p floats a row, got {sorted(inputs)}; name"
-                " it so in the data set."
+                f"a batch must have a column {COSTS!r}, p floats per row, got {sorted(inputs)};"
+                " name it so in the dataset."
             )
-        rest = {name: value for name, value in inputs.items() if name not in (COSTS, WEIGHTS)}
-        outputs = model(**rest)
+        model_inputs = {
+            name: value for name, value in inputs.items() if name not in (COSTS, WEIGHTS)
+        }
+        outputs = model(**model_inputs)
         loss = batch_loss(outputs["logits"], inputs[COSTS], self.deferral, inputs.get(WEIGHTS))
         return (loss, outputs) if return_outputs else loss
 
-    def _choose_config(self, wanted: dict[str, Any]) -> DeferralConfig:
-        """Return explicit settings, else those of the model's config, else the defaults."""
+    def _choose_config(self, settings: dict[str, Any]) -> DeferralConfig:
+        """Return the config from explicit settings, else from the model, else from the defaults."""
         stored = config_of(self.model.config)
-        if stored is not None and not wanted:
+        if stored is not None and not settings:
             return stored
         if stored is not None:
-            wanted = {
+            settings = {
                 "margins": stored.margins,
                 "reward": stored.reward,
                 "decision": stored.decision,
-            } | wanted
-        margins = wanted.get("margins")
-        by_costs = isinstance(margins, str) and margins in MARGIN_RULES
-        if by_costs or wanted.get("reward") == "complement":
-            return config_for(_costs_of(self.train_dataset), **wanted)
-        return config_for(np.zeros((1, self.model.config.num_labels)), **wanted)
+            } | settings
+        margins = settings.get("margins")
+        needs_costs = isinstance(margins, str) and margins in MARGIN_RULES
+        if needs_costs or settings.get("reward") == "complement":
+            return config_for(_costs_of(self.train_dataset), **settings)
+        return config_for(np.zeros((1, self.model.config.num_labels)), **settings)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -114,32 +116,31 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
             name for name in (COSTS, WEIGHTS) if name not in self._signature_columns
         ]
 
-    def _with_deferral(
+    def _add_deferral_metrics(
         self, others: Callable[[Any], dict[str, float]] | None
     ) -> Callable[[Any], dict[str, float]]:
         def metrics(evaluation: Any) -> dict[str, float]:
             scores = evaluation.predictions
             scores = scores[0] if isinstance(scores, tuple) else scores
-            own = deferral_metrics(scores, evaluation.label_ids, self.deferral)
-            return own | (others(evaluation) if others is not None else {})
+            deferral_values = deferral_metrics(scores, evaluation.label_ids, self.deferral)
+            return deferral_values | (others(evaluation) if others is not None else {})
 
         return metrics
 
 
 def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any = None) -> Any:
-    """Return the mean :func:`mildroute.losses.functional.deferral_loss` of a batch.
+    """Return a batch's mean :func:`mildroute.losses.functional.deferral_loss`.
 
     Args:
-        logits: Scores of the network, shape (n, p).
+        logits: The network's scores, shape (n, p).
         costs: Shape (n, p).
         deferral: Margins and reward.
         weights: Weight of each row, shape (n,), or `None`. The sum is divided by the number of
-            rows, not by their weights: a batch of light rows must count less than one of heavy
-            rows.
+            rows, not by their weights, so that a batch counts in proportion to its weight.
     """
     if logits.shape != costs.shape:
         raise ShapeError(
-            f"costs must be {tuple(logits.shape)}, one column per label of the model, got shape"
+            f"costs must be {tuple(logits.shape)}, one column per model label, got shape"
             f" {tuple(costs.shape)}."
         )
     # A row outside the training set may cost more than the scale; that expert then gets no reward.
@@ -154,9 +155,7 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
 
 
 def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) -> dict[str, float]:
-    """Return the cost of a network's choices.
-
-    The best single expert and the oracle on the same rows are reported alongside it.
+    """Return the mean cost of a network's choices, the best single expert and the oracle.
 
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.

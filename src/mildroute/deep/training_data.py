@@ -15,8 +15,8 @@ from mildroute.routers.training_rows import Matrix
 
 __all__ = ["COSTS", "WEIGHTS", "CostRows", "ImageReader", "Reader", "TextReader"]
 
-# Columns of a data set besides the inputs of the model: the costs of each row, p floats, and
-# optionally its weight.
+# Columns of a dataset besides the model's inputs: each row's costs, p floats, and optionally its
+# weight.
 COSTS = "costs"
 WEIGHTS = "weights"
 
@@ -29,20 +29,20 @@ class TextReader:
     max_tokens: int
 
     def rows(self, inputs: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the tokens of each text, not padded."""
+        """Return each text's tokens, without padding."""
         encoded = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
         return [
             {name: values[row] for name, values in encoded.items()} for row in range(len(inputs))
         ]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return rows as tensors, padded to the longest one, with costs and weights if any."""
+        """Return rows as tensors, padded to the longest row, with any costs and weights."""
         tokens = [{name: row[name] for name in row if name not in (COSTS, WEIGHTS)} for row in rows]
         padded = self.tokenizer.pad(tokens, return_tensors="pt", padding_side="right")
         return {**padded, **_targets(rows)}
 
     def example(self) -> dict[str, Any]:
-        """Return inputs for tracing a model."""
+        """Return example inputs for tracing a model."""
         tokens = dict(self.tokenizer("one", "two", return_tensors="pt"))
         return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens}
 
@@ -51,7 +51,7 @@ class TextReader:
 class ImageReader:
     """A reader of images as pixels.
 
-    It prepares the images of each batch on demand, since all of them may not fit in memory.
+    It prepares each batch's images on demand, because all of them may not fit in memory.
     """
 
     preparation: dict[str, Any]
@@ -61,12 +61,12 @@ class ImageReader:
         return [{"image": image} for image in inputs]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return rows as tensors, with costs and weights if any."""
+        """Return rows as tensors, with any costs and weights."""
         pixels = np.stack([prepare_image(row["image"], self.preparation) for row in rows])
         return {"pixel_values": need("torch").from_numpy(pixels), **_targets(rows)}
 
     def example(self) -> dict[str, Any]:
-        """Return inputs for tracing a model."""
+        """Return example inputs for tracing a model."""
         return {"pixel_values": need("torch").zeros(2, 3, *self.preparation["crop"])}
 
 
@@ -75,10 +75,10 @@ Reader = TextReader | ImageReader
 
 
 class CostRows:
-    """A data set for the trainer: rows with their costs and weights.
+    """A dataset for the trainer: rows with their costs and weights.
 
     Args:
-        rows: Inputs of n rows in the form of a reader.
+        rows: n inputs in a reader's format.
         costs: Shape (n, p).
         weights: Weight of each row, shape (n,), or `None`.
     """
@@ -95,7 +95,7 @@ class CostRows:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return the inputs and costs of a row, and its weight if there are weights."""
+        """Return a row's inputs and costs, and its weight if there are weights."""
         row = {**self.rows[index], COSTS: self.costs[index]}
         return row if self.weights is None else {**row, WEIGHTS: self.weights[index]}
 
