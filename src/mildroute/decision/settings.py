@@ -54,7 +54,7 @@ TargetSetting = Annotated[
 
 @dataclass(frozen=True)
 class ExplorationConfig:
-    """Requests that go to another expert than the router's choice, to learn from the answers."""
+    """Requests that go to an expert other than the router's choice, to learn from the answers."""
 
     kind: Literal["uniform", "gap"] = "uniform"
     """Rule of the draw: ``uniform`` draws one of all experts that can serve the request, including
@@ -72,8 +72,8 @@ class ExplorationConfig:
 
     max_dollars_per_day: float | None = field(default=None, metadata=_POSITIVE)
     """Dollars per UTC day that drawn experts may be expected to charge beyond the router's choices,
-    in each process; no expert is drawn if the rest of the day's dollars does not cover the most
-    expensive one. Without it there is no limit."""
+    in each process; no expert is drawn if the remaining dollars of the day do not cover the most
+    expensive one. Without this setting, there is no limit."""
 
     min_quality: float = field(default=0.0, metadata=_SHARE)
     """Minimum expected score of a drawn expert, as a share of the highest."""
@@ -103,7 +103,7 @@ class RoutingConfig:
 
     tool_affinity: bool = True
     """Keep a request whose last message is a tool result with the expert of its conversation,
-    whatever the router says: an agent's loop is one task."""
+    regardless of the router, because an agent's loop is one task."""
 
     max_sessions: int = field(default=100_000, metadata=_POSITIVE)
     """Maximum number of conversations to remember."""
@@ -112,23 +112,23 @@ class RoutingConfig:
     """Seconds after which an idle conversation is forgotten."""
 
     exploration: Annotated[ExplorationConfig, ShortForm(float, ("rate",))] = ExplorationConfig()
-    """Requests that go to another expert than the router's choice; a number sets ``rate``."""
+    """Requests that go to an expert other than the router's choice; a number sets ``rate``."""
 
     presets: Mapping[str, TargetSetting] = field(default_factory=dict)
     """Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of ``{quality:
     0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``."""
 
     routes: Mapping[str, TargetSetting | None] = field(default_factory=dict)
-    """Additional names that clients may write under ``model`` to be routed, each with a target in
-    the same form, or with nothing for the router's own operating point."""
+    """Additional values of ``model`` that are routed, each with a target in the same form, or with
+    nothing for the router's own operating point."""
 
     stream_looks: Literal["route", "hold"] = "route"
     """Streaming requests of a cascade: ``route`` chooses an expert without reading an answer,
     ``hold`` holds the answer back until it is complete and has been read."""
 
     stream_keep_alive: float = field(default=10.0, metadata=_POSITIVE)
-    """Seconds of silence after which a stream that is held back begins with a comment, repeated as
-    often, so that no proxy treats the connection as dead."""
+    """Seconds of silence after which a comment is sent on a stream that is held back, and between
+    further comments, so that no proxy treats the connection as dead."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class DecisionLogConfig:
     """The decision log."""
 
     folder: Path | None = None
-    """Folder of the log; without it nothing is logged."""
+    """Folder of the log; without it, nothing is logged."""
 
     log_prompts: bool = False
     """Log the routed text as well."""

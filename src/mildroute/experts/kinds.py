@@ -58,8 +58,8 @@ __all__ = [
     "expert_kinds",
 ]
 
-# Entry-point group of kinds from other packages: callables that turn settings, which include the
-# expert's name, into an expert.
+# Entry-point group for kinds from other packages: callables that return an expert for its settings,
+# which include its name.
 GROUP = "mildroute.experts"
 BUILT_IN_KINDS = ("anthropic", "classifier", "litellm", "openai", "people", "recorded")
 _INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
@@ -110,12 +110,12 @@ class TokenPrice(FileModel):
     """Dollars per million output tokens."""
 
     cached_input: Dollars | None = None
-    """Dollars per million input tokens read from the provider's prompt cache; without it, as much
-    as other input."""
+    """Dollars per million input tokens read from the provider's prompt cache; defaults to the price
+    of other input."""
 
     cache_write: Dollars | None = None
-    """Dollars per million input tokens written to the provider's prompt cache; without it, as much
-    as other input."""
+    """Dollars per million input tokens written to the provider's prompt cache; defaults to the
+    price of other input."""
 
     def to_price(self) -> Price:
         """Return the price in the form of cost tables."""
@@ -157,16 +157,16 @@ PricePerAnswer: TypeAlias = Annotated[AnswerPrice, BeforeValidator(_check_answer
 
 
 class PromptSettings(FileModel):
-    """The prompt that a query becomes; ``{field}`` stands for a field of the query."""
+    """The prompt of a query; ``{field}`` stands for a field of the query."""
 
     user: Template = "{input}"
     """Template of the user's message."""
 
     system: Text | None = None
-    """Text of the system message; braces stand for themselves."""
+    """Text of the system message, in which braces are literal."""
 
     examples: list[dict[str, Any]] = Field(default_factory=list)
-    """Solved queries that precede it: the fields of the user template, and ``answer``."""
+    """Solved queries that precede the query: the fields of the user template, and ``answer``."""
 
     raw: Template | None = None
     """Template of a complete prompt for ``/completions``, sent in place of messages."""
@@ -183,7 +183,7 @@ class PromptSettings(FileModel):
 
 
 class LanguageModel(FileModel):
-    """Settings of language models of every kind."""
+    """Settings that all kinds of language models share."""
 
     model: Text
     """Name of the model at its address."""
@@ -195,40 +195,40 @@ class LanguageModel(FileModel):
     """Dollars per million tokens; one number is for input and output."""
 
     concurrency: Count = 8
-    """Maximum calls at the same time."""
+    """Maximum number of concurrent calls."""
 
     timeout: Annotated[Timeouts, ShortForm(float, ("total",))] = Timeouts()
     """Seconds for one attempt (60 by default), or ``{total: 60, connect: 10, read: 30}``."""
 
     retries: NaturalNumber = 4
-    """Attempts after the first, if connections are lost, time runs out or answers are broken."""
+    """Maximum number of retries after lost connections, timeouts and broken answers."""
 
     context: Count | None = None
     """Maximum tokens of prompt and answer together."""
 
     capabilities: list[Literal["json", "tools", "vision"]] | None = None
-    """Abilities that a gateway checks, of ``json``, ``tools`` and ``vision``; without it every
-    request may be sent."""
+    """Capabilities that a gateway checks: ``json``, ``tools`` and ``vision``. Without this setting,
+    every request may be sent."""
 
     prompt: PromptSettings = PromptSettings()
-    """The prompt that a query becomes in ``mildroute collect``."""
+    """The prompt of a query in ``mildroute collect``."""
 
     request: Request = Field(default_factory=dict)
     """Additional fields of every request, such as ``max_tokens``, sent unchanged."""
 
     headers: Headers = Field(default_factory=dict)
-    """Additional headers of every request: texts, or ``{env: VARIABLE}``, perhaps with a
+    """Additional headers of every request: texts, or ``{env: VARIABLE}`` with an optional
     ``prefix``."""
 
     version: Text = ""
     """Your own name for this version of the expert; change it when its answers change."""
 
     def call_settings(self) -> CallSettings:
-        """Return how calls are made."""
+        """Return the settings of calls."""
         return CallSettings(self.concurrency, self.timeout, Backoff(retries=self.retries))
 
     def _model_arguments(self) -> dict[str, Any]:
-        """Return the arguments that the settings of all models share."""
+        """Return the arguments that the model settings of all kinds share."""
         return {
             "model": self.model,
             "prompt": self.prompt.template(),
@@ -252,7 +252,7 @@ class OpenAIKind(LanguageModel):
     """Query string of the address, such as Azure's ``api-version``; no secrets."""
 
     include_usage: bool = True
-    """Ask for the counts of tokens at the end of a stream."""
+    """Request token counts at the end of a stream."""
 
     logprobs: bool = False
     """Request log-probabilities of an answer's tokens."""
@@ -300,20 +300,20 @@ class AnthropicKind(LanguageModel):
 
 
 class LiteLLMKind(LanguageModel):
-    """A language model of any provider that LiteLLM's SDK knows."""
+    """A language model of any provider that LiteLLM's SDK supports."""
 
     kind: Literal["litellm"]
     """``litellm``"""
 
     base_url: BaseURL | None = None
-    """Address, if it is not the provider's own."""
+    """Address, if it differs from the provider's own."""
 
     params: Parameters = Field(default_factory=dict)
     """Additional arguments of LiteLLM's functions, such as ``aws_region_name``; ``{env: VARIABLE}``
     names an environment variable."""
 
     include_usage: bool = True
-    """Ask for the counts of tokens at the end of a stream."""
+    """Request token counts at the end of a stream."""
 
     logprobs: bool = False
     """Request log-probabilities of an answer's tokens."""
@@ -343,23 +343,23 @@ class ClassifierKind(FileModel):
     """Arguments of that function."""
 
     field: Text | None = None
-    """Field of the query that contains a vector; without it the classifier gets the input."""
+    """Field of the query that contains a vector; without it, the classifier gets the input."""
 
     price: PricePerAnswer | None = None
     """Dollars per answer, as ``{per_answer: 0.01}``."""
 
     batch_size: Count = 64
-    """Queries in one batch."""
+    """Number of queries in one batch."""
 
     concurrency: Count = 1
-    """Batches at the same time."""
+    """Maximum number of concurrent batches."""
 
     version: Text = ""
     """Your own name for this version of the expert; change it when its answers change."""
 
 
 class RecordedKind(FileModel):
-    """Answers that were given before."""
+    """Answers that were recorded earlier."""
 
     kind: Literal["recorded"]
     """``recorded``"""
@@ -372,7 +372,7 @@ class RecordedKind(FileModel):
 
 
 class PeopleKind(FileModel):
-    """Labels that people gave before, in a field of the query."""
+    """Labels from people, in a field of the query."""
 
     kind: Literal["people"]
     """``people``"""
@@ -381,7 +381,8 @@ class PeopleKind(FileModel):
     """Field that contains one label, a list of labels, or votes per label."""
 
     votes: Literal["majority", "single"] = "majority"
-    """Answer of several people: the ``majority``, or a ``single`` person drawn at random."""
+    """Label to use if there are several: that of the ``majority``, or of a ``single`` person drawn
+    at random."""
 
     seed: NaturalNumber = 0
     """Seed of the draw."""
@@ -405,7 +406,7 @@ def _check_plugin_price(price: Any) -> Any:
 
 
 class PluginKind(FileModel, extra="ignore"):
-    """A kind of another package, which checks its own settings."""
+    """A kind from another package, which checks its own settings."""
 
     kind: Annotated[str, AfterValidator(_validate_kind)] = Field(
         json_schema_extra={"not": {"enum": list(BUILT_IN_KINDS)}}
@@ -451,7 +452,7 @@ def _validate_name(name: str) -> str:
     is_blank = not name.strip() or name != name.strip()
     if is_blank or any(unicodedata.category(letter) in _INVISIBLE for letter in name):
         raise ArgumentError(
-            "names of experts must not be empty nor contain line breaks or spaces at their ends,"
+            "names of experts must not be empty or contain line breaks or spaces at their ends,"
             f" got {name!r:.60}."
         )
     return name
@@ -486,4 +487,4 @@ class ExpertFileModel(FileModel):
     """Date of the prices."""
 
     baseline: Text | None = None
-    """Expert whose bill is paid today, against which savings are measured."""
+    """Expert in use today, with whose cost savings are measured."""
