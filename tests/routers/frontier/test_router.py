@@ -212,7 +212,7 @@ def test_what_cannot_be_meant_is_refused_in_words() -> None:
     unpriced = FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)))
     with pytest.raises(ArgumentError, match="a budget of 2 needs prices"):
         unpriced.for_budget(2.0)
-    with pytest.raises(ArgumentError, match="an OperatingPoint or none, got 'x'"):
+    with pytest.raises(ArgumentError, match="an OperatingPoint or None, got 'x'"):
         unpriced.operate_at("x")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"groups must be \(20,\), one per row, got 3"):
         FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)), groups=["a", "b", "c"])
