@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def is_answer(self) -> bool:
-        """Whether the expert answered."""
+        """Return whether the expert answered."""
         return not self.reason and 200 <= self.status < 400
 
 

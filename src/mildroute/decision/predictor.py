@@ -176,7 +176,7 @@ class Predictor:
 
     @cached_property
     def encodes_quickly(self) -> bool:
-        """Whether a short text becomes a vector in less than two milliseconds."""
+        """Return whether encoding a short text takes less than two milliseconds."""
         seconds = []
         for number in range(5):
             began = perf_counter()

@@ -34,10 +34,10 @@ class PredictorManager:
         config: Settings of the encoder.
         experts: Names of the experts that can be called; an artifact that knows none of them is
             refused. ``None`` means any expert.
-        on_change: Called with the new predictor after each change, or ``None``.
+        on_change: Function that receives the new predictor after each change, or ``None``.
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of
             them is refused.
-        on_reload: Called after each attempt to reload, with whether it succeeded, or ``None``.
+        on_reload: Function that receives whether each attempt to reload succeeded, or ``None``.
 
     Attributes:
         predictor: The router in use; ``None`` until there is one.

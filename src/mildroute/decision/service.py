@@ -206,7 +206,7 @@ class DecisionService:
 
     @property
     def ignores_answers(self) -> bool:
-        """Whether the router is a cascade, which decides here without reading answers."""
+        """Return whether the router is a cascade, which decides here without reading answers."""
         return self.manager.predictor is not None and bool(self.manager.predictor.looks)
 
     def decide(
