@@ -173,7 +173,7 @@ class Unregistered(ToyRouter):
         (
             "complex_",
             np.ones(2) * 1j,
-            r"router\.complex_ must have numbers, truth values or strings, got dtype complex128",
+            r"router\.complex_ must have numbers, booleans or strings, got dtype complex128",
         ),
         ("dates_", np.array(["2026-01-01"], dtype="M8[D]"), r"router\.dates_ must have numbers"),
         ("count_", 2**64, r"router\.count_ must fit in 64 bits"),
@@ -182,7 +182,7 @@ class Unregistered(ToyRouter):
         ("dunder__", 3, "'dunder__' of ToyRouter is not a fitted attribute"),
         ("predict", 3, "'predict' of ToyRouter is not a fitted attribute"),
         ("scale", np.random.RandomState(0), r"router\.scale must be"),
-        ("experts_", ["a", "b", "c"], "must hold a fitted router"),
+        ("experts_", ["a", "b", "c"], "must contain a fitted router"),
     ],
 )
 def test_what_cannot_be_stored_is_named(

@@ -126,7 +126,7 @@ def test_a_future_schema_names_both_versions_and_the_way_out(folder: Path) -> No
 def test_a_router_of_an_earlier_version_is_refused_with_the_way_out(folder: Path) -> None:
     put(1, "schema")(folder)
     with pytest.raises(
-        ArtifactError, match="got 1, of an earlier version of mildroute; fit the router again"
+        ArtifactError, match="got 1, from an earlier version of mildroute; fit the router again"
     ):
         load_router(folder)
 

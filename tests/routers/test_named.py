@@ -92,7 +92,7 @@ def test_plug_ins_that_cannot_serve_say_why() -> None:
         ArgumentError, match="Bare has no fit, fit_rows, predict_proba, rank, posterior_unchecked"
     ):
         get_router("bare")
-    with pytest.raises(ArgumentError, match="must be made without arguments"):
+    with pytest.raises(ArgumentError, match="must be constructible without arguments"):
         get_router("needy")
     with pytest.raises(ArtifactError, match="no_such_module"):
         get_router("gone")

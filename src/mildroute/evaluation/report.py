@@ -1,6 +1,6 @@
-"""The report of an evaluation: one self-contained HTML file.
+"""The report of an evaluation as one self-contained HTML file.
 
-It is readable on a phone, in dark mode and on paper.
+The page is readable on a phone, in dark mode and on paper.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mildroute.fitting.result import Figure
 __all__ = ["report_html"]
 
 _GROUPS_SHOWN = 60
-# Number of characters of an input to show.
+# Maximum number of characters of an input to show.
 _LONGEST_TEXT = 400
-# Requests per month of the bill shown before the reader enters another number.
+# Requests per month until the reader enters another number.
 _REQUESTS = 1_000_000
 # A mark for each verdict, so that they do not differ by color alone.
 _MARKS = {"met": "✓", "not decided": "?", "missed": "✕"}
@@ -54,8 +54,8 @@ def report_html(
         provenance: Origin of router and table, by name; table hash, versions and date are added.
 
     Returns:
-        HTML that needs no network. It works without its script: all figures except those of other
-        targets and volumes are in the text.
+        HTML that needs no network. Without its script, the page still shows all figures except
+        those of other targets and volumes.
 
     Example:
         >>> from mildroute.costs.table import CostTable
@@ -79,8 +79,7 @@ def report_html(
         template
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Markup written by us, in which names are escaped: the only markup that the page does not
-    # escape.
+    # The page escapes everything except this markup, whose names are already escaped.
     trusted = {
         name: Markup(text)  # noqa: S704  # nosec B704
         for name, text in {"script": script, **_pictures(assessment)}.items()
@@ -123,7 +122,7 @@ def _pictures(assessment: RouterEvaluation) -> dict[str, str]:
 
 
 def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
-    """Return targets, in order, then single experts and the oracle, each with its figures."""
+    """Return the targets in order, the single experts and the oracle, each with its figures."""
     spots = [
         (
             Point("", row.dollars_per_1000.value, row.score),
@@ -207,7 +206,7 @@ def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
 
 
 def _shares(assessment: RouterEvaluation) -> list[dict[str, Any]]:
-    """Return experts that answer queries, here or at another target, by their share."""
+    """Return the experts that answer queries at the current or another target, by share."""
     at_targets = [row.shares for row in _shown_targets(assessment)]
     rows = sorted(enumerate(assessment.evaluation.per_expert), key=lambda pair: -pair[1].share)
     return [
@@ -240,7 +239,7 @@ def _lines(assessment: RouterEvaluation) -> dict[str, list[Any]]:
 
 
 def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """Return the monthly cost of a number of requests, by the router and by the baseline."""
+    """Return the monthly cost of a number of requests with the router and with the baseline."""
     saved = assessment.savings
     if saved is None:
         return None
@@ -257,14 +256,14 @@ def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _shown_targets(assessment: RouterEvaluation) -> tuple[MeasuredTarget, ...]:
-    """Return the targets of the slider; empty if all lead to the same choices."""
+    """Return the targets of the slider; empty if all of them lead to the same choices."""
     targets = assessment.targets
     is_choice = len({(row.shares, row.dollars_per_1000.value) for row in targets}) > 1
     return targets if is_choice else ()
 
 
 def _data(assessment: RouterEvaluation) -> dict[str, Any]:
-    """Return the script's data; all text except that of monthly bills is written here."""
+    """Return the script's data, including all text except that of monthly bills."""
     targets, saved = _shown_targets(assessment), assessment.savings
     if saved is None:
         return {"targets": [], "spots": []}
@@ -312,9 +311,9 @@ def _caption(assessment: RouterEvaluation) -> str:
         " rows; the band is 95% at each bill. The dotted line mixes single experts at random. "
     )
     if assessment.table.dollars is None:
-        return f"{chosen}Costs below are errors alone."
+        return f"{chosen}The costs below are only errors."
     return (
-        f"{chosen}{line}Costs below are errors plus dollars, and count a dollar as"
+        f"{chosen}{line}The costs below are errors plus dollars, and count a dollar as"
         f" {assessment.price_weight_used:.4g} errors, {worth}."
     )
 
@@ -386,7 +385,7 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _look_verdict(assessment: RouterEvaluation, second_look: SecondLook) -> str:
-    """Return how looks changed the results of the same router, and the verdict on them."""
+    """Summarize how looks change the results of the same router, with a verdict."""
     gain = second_look.gain
     plain = second_look.plain
     if gain.high < 0:
@@ -432,7 +431,7 @@ def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
     return {
         "head": head,
         "rows": rows,
-        "note": f"Points: difference of the two scores, of a hundred.{largest}",
+        "note": f"Points: difference of the two scores, in percentage points.{largest}",
     }
 
 
@@ -470,8 +469,8 @@ def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
             for row in assessment.evaluation.lost
             if row.regret > 0
         ],
-        "note": "Beside each expert stand its score and price on the query; loss: error and price"
-        " that the better one would have saved.",
+        "note": "Each expert is listed with its score and price on the query. The loss is the error"
+        " and price that the better expert would have saved.",
     }
 
 

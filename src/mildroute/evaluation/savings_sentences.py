@@ -1,4 +1,4 @@
-"""Savings in plain words."""
+"""Sentences about savings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 
-# Verdicts on the figures, see :class:`mildroute.evaluation.cost_savings.Savings`.
+# Verdicts on savings; see :class:`mildroute.evaluation.cost_savings.Savings`.
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
 
 
 def shown_interval(interval: Interval, form: str) -> str:
-    """Return a figure with its limits, or "none" if it has no value."""
+    """Return a figure with its limits, or ``"none"`` if it has no value."""
     if math.isnan(interval.value):
         return "none"
     return (
@@ -38,7 +38,7 @@ def shown_interval(interval: Interval, form: str) -> str:
 
 
 def shown_limits(interval: Interval, form: str) -> str:
-    """Return the limits of a figure, or "none" if it has no value."""
+    """Return the limits of a figure, or ``"none"`` if it has no value."""
     return (
         "none"
         if math.isnan(interval.value)
@@ -48,21 +48,21 @@ def shown_limits(interval: Interval, form: str) -> str:
 
 def as_percent(part: Interval, sign: int = 1) -> str:
     """Return a share as a percentage with its interval; sign -1 turns savings into extra cost."""
-    turned = part.times(100 * sign)
+    percent = part.times(100 * sign)
     return (
-        f"{_whole(turned.value)}% {'less' if sign > 0 else 'more'} [{_whole(turned.low)},"
-        f" {_whole(turned.high)}]"
+        f"{_whole(percent.value)}% {'less' if sign > 0 else 'more'} [{_whole(percent.low)},"
+        f" {_whole(percent.high)}]"
     )
 
 
 def format_points(difference: Interval, sign: int = 1) -> str:
-    """Return a difference of scores in points of a hundred with its interval."""
-    turned = difference.times(100 * sign)
-    return f"{_tenth(turned.value)} points [{_tenth(turned.low)}, {_tenth(turned.high)}]"
+    """Return a difference of scores in percentage points with its interval."""
+    points = difference.times(100 * sign)
+    return f"{_tenth(points.value)} points [{_tenth(points.low)}, {_tenth(points.high)}]"
 
 
 def format_savings(figures: Savings) -> str:
-    """Return one sentence on what a router saves or gains, or that it does neither."""
+    """Summarize the savings or gains of a router in one sentence, even if there are none."""
     words = {
         "saved": _saved_sentence,
         "likely": _likely,
@@ -81,19 +81,19 @@ def format_savings(figures: Savings) -> str:
 
 
 def format_headline(figures: Savings) -> str:
-    """Return the result in one line: the share saved and kept, or that there are no savings."""
+    """Summarize in one line how much of the bill is saved and how much of the score is kept."""
     if figures.verdict == "nothing":
-        shown = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
-        return f"{shown}: {_trade_words(figures)}"
+        verdict = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
+        return f"{verdict}: {_trade_words(figures)}"
     if figures.verdict == "trade":
         return f"Gains nothing beyond a random mix of experts: {_trade_words(figures)}"
     if figures.verdict == "gained" or figures.saved.high < 0:
         points = format_points(figures.score_difference)
         than = None if figures.baseline == figures.reference else figures.baseline
-        news = f"Scores {points} above {figures.reference}, {_bill_words(figures, than)}"
+        headline = f"Scores {points} above {figures.reference}, {_bill_words(figures, than)}"
     else:
-        news = _trade_words(figures)
-    return news if figures.also is None else f"{news}; so does {figures.also[0]} alone"
+        headline = _trade_words(figures)
+    return headline if figures.also is None else f"{headline}; so does {figures.also[0]} alone"
 
 
 def _trade_words(figures: Savings) -> str:
@@ -105,7 +105,7 @@ def _trade_words(figures: Savings) -> str:
 
 
 def _bill_words(figures: Savings, name: str | None = None) -> str:
-    """Return the bill alongside the reference's, which is named unless it was named before."""
+    """Compare the bill with the baseline's; ``name`` is the baseline unless already named."""
     saved = figures.saved
     than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
     if math.isinf(saved.value):
@@ -182,7 +182,7 @@ def _trade(figures: Savings) -> str:
 
 
 def _exchange(figures: Savings) -> str:
-    """Return cost against quality, alongside the reference."""
+    """Return the trade of cost against quality, compared with the reference."""
     who = "it" if figures.verdict == "beyond mixing" else "the router"
     beside = f"beside {figures.reference} ({format_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:
@@ -211,9 +211,9 @@ def _nothing(figures: Savings) -> str:
 
 
 def _may_be_luck(figures: Savings) -> bool:
-    """Return whether the bill of these rows is lower, though no saving is shown.
+    """Return whether the bill of these rows is lower, although no saving is shown.
 
-    "Saves nothing" beside "6% cheaper" would read as a contradiction.
+    "Saves nothing" next to "6% cheaper" would be a contradiction.
     """
     saved = figures.saved.value
     return not math.isinf(saved) and round(100 * saved) > 0

@@ -1,4 +1,4 @@
-"""Routers as folders: how an estimator becomes files and comes back, without pickle."""
+"""Storage of fitted routers in folders, without pickle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays as nodes of the stored tree: numbers become named tensors, strings stay in the tree."""
+"""Arrays as nodes of the stored tree: numbers become named tensors, strings remain in the tree."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def array_to_node(
 ) -> dict[str, Any]:
     """Add an array's numbers to ``tensors`` and return the node that refers to them.
 
-    Tensors lie in memory row by row. Strings are in the node itself.
+    Tensors are in row-major order. Strings are part of the node itself.
     """
     if array.dtype.kind in "OU":
         return _strings_to_node(array, path)
     if array.dtype.name not in DTYPES.values():
         raise ArtifactError(
-            f"{'.'.join(path)} must have numbers, truth values or strings, got dtype {array.dtype};"
+            f"{'.'.join(path)} must have numbers, booleans or strings, got dtype {array.dtype};"
             " convert it, or list it in `_transient`."
         )
     name = _free_name(path, tensors)
@@ -39,7 +39,7 @@ def array_to_node(
 
 
 def array_from_node(node: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the array of a node and remove its tensor from ``tensors``: none serves twice."""
+    """Return the array of a node and remove its tensor from ``tensors``, so that none is reused."""
     if node.get("$") == "strings":
         return _strings_from_node(node)
     name = node.get("tensor")

@@ -1,6 +1,6 @@
 """A fitted router as a folder: ``router.json``, ``weights.safetensors`` and ``CARD.md``.
 
-Reading one can never run code.
+Loading such a folder never runs code from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 MANIFEST = "router.json"
 WEIGHTS = "weights.safetensors"
 CARD = "CARD.md"
-# Bytes.
+# Maximum bytes of a manifest.
 MAX_MANIFEST = 64 << 20
 
 
@@ -71,12 +71,12 @@ class Router(Protocol):
 def save_router(
     router: Router, folder: str | os.PathLike[str], *, card: Mapping[str, object] | None = None
 ) -> Path:
-    """Store a fitted router in a folder; nothing is left behind if that fails.
+    """Store a fitted router in a folder; if that fails, no files remain.
 
     Constructor parameters and fitted attributes are stored. Private attributes must be listed in
-    the class's tuple ``_transient``, which says that prediction does not need them. An existing
-    folder must be empty or hold a stored router and nothing else. Arrays are stored row by row, so
-    that a loaded router whose weights lay otherwise may differ in the last bit of its scores.
+    the class's tuple ``_transient``, which declares that prediction does not need them. An existing
+    folder must be empty or contain only a stored router. Arrays are stored in row-major order, so
+    the scores of a loaded router whose weights had another layout may differ in the last bit.
 
     Args:
         router: A fitted router of :mod:`mildroute.routers`, or of a class registered under the
@@ -102,8 +102,8 @@ def save_router(
     """
     if hasattr(router, "named_steps"):
         raise ArtifactError(
-            "a router or a TextRouter can be stored, got a scikit-learn Pipeline, whose steps can"
-            " only be pickled; store its last step and transform inputs yourself, or use"
+            "only a router or a TextRouter can be stored, got a scikit-learn Pipeline, whose steps"
+            " can only be pickled; store its last step and transform inputs yourself, or use"
             " TextRouter(encoder, router)."
         )
     if getattr(router, "experts_", None) is None:
@@ -137,17 +137,17 @@ def load_router(
     weights_limit: int = 4 << 30,
     digest: str | None = None,
 ) -> Router:
-    """Rebuild a stored router.
+    """Load a stored router.
 
     Nothing from the folder is executed, and no module that it names is imported: it may name only
     classes of :mod:`mildroute.routers` and classes that installed distributions registered. Digests
-    guard against accidents. They do not prove who wrote the numbers.
+    detect accidental damage. They do not prove who wrote the numbers.
 
     Args:
         folder: A folder that :func:`save_router` wrote, or the URL of one, such as
             ``hf://acme/router`` or ``s3://bucket/router``, which is downloaded to a cache.
         weights_limit: Maximum size of the weights file, in bytes.
-        digest: The ``sha256`` that its manifest must have; `None` accepts any.
+        digest: The ``sha256`` that the router's manifest must have; `None` accepts any.
 
     Returns:
         The router.
@@ -166,8 +166,8 @@ def load_router(
     manifest = read_manifest(home)
     if digest not in (None, manifest["sha256"]):
         raise ArtifactError(
-            f"{home} must hold the router {digest:.16}..., got {manifest['sha256']:.16}...; it was"
-            " replaced meanwhile, so try again."
+            f"{home} must contain the router {digest:.16}..., got {manifest['sha256']:.16}...; it"
+            " has been replaced in the meantime, so try again."
         )
     weights = read_file(home, WEIGHTS, limit=weights_limit)
     if hashlib.sha256(weights).hexdigest() != manifest["weights"]["sha256"]:
@@ -179,8 +179,8 @@ def load_router(
     router: Router = decode(manifest["router"], tensors)
     if tensors:
         raise ArtifactError(
-            f"every tensor must belong to the router, got {sorted(tensors)!r:.200} as well; store"
-            " the router again."
+            f"every tensor must belong to the router, got also {sorted(tensors)!r:.200}; store the"
+            " router again."
         )
     check_router(router, manifest)
     return router
@@ -202,7 +202,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_replaceable(folder: str | os.PathLike[str]) -> None:
-    """Raise unless a folder is new, empty or holds only a stored router, of any schema."""
+    """Raise unless a folder is new or empty, or contains only a stored router of any schema."""
     target = Path(folder)
     names = names_in(target)
     if names and (names - {MANIFEST, WEIGHTS, CARD} or not _is_stored_router(target)):
@@ -213,7 +213,7 @@ def check_replaceable(folder: str | os.PathLike[str]) -> None:
 
 
 def _local_folder(location: str | os.PathLike[str]) -> Path:
-    """Return the folder of a router, downloaded if the location is a URL."""
+    """Return the local folder of a router; download it if the location is a URL."""
     from mildroute.persistence.hub import fetch_router, is_url
 
     if is_url(location):
@@ -225,7 +225,7 @@ def _as_path(folder: Any) -> Path:
     if isinstance(folder, str | os.PathLike):
         return Path(folder)
     raise ArgumentError(
-        f"folder must be a path, got {folder!r:.80} of type {type(folder).__name__}; give the"
+        f"folder must be a path, got {folder!r:.80} of type {type(folder).__name__}; pass the"
         " folder that save_router wrote."
     )
 

@@ -37,20 +37,20 @@ def parameters_of(cls: type[Any]) -> dict[str, Any]:
 def local_parameters(cls: type[Any]) -> tuple[str, ...]:
     """Return the parameters that belong to one machine, such as the folder of a cache.
 
-    They are neither stored nor read from an artifact: a rebuilt estimator has their defaults. A
-    class lists them in its tuple ``_machine_local``.
+    They are neither stored in an artifact nor read from one; a loaded estimator has their defaults.
+    A class lists them in its tuple ``_machine_local``.
     """
     return tuple(getattr(cls, "_machine_local", ()))
 
 
 def check_parameters(cls: type[Any], names: Iterable[str]) -> None:
-    """Raise unless the names are constructor parameters and include all those without default."""
+    """Raise unless the names are constructor parameters and include all those without defaults."""
     parameters = parameters_of(cls)
     stored = set(names)
     for name in sorted(stored - set(parameters)):
         raise ArtifactError(
-            f"{cls.__name__} has no parameter {name!r:.80}; it was stored by another version, or"
-            " changed by hand."
+            f"{cls.__name__} has no parameter {name!r:.80}; the artifact was stored by another"
+            " version or edited by hand."
         )
     for name in sorted(stored & set(local_parameters(cls))):
         raise ArtifactError(
@@ -89,6 +89,6 @@ def _check_is_data(cls: type[Any], name: str) -> None:
     member = inspect.getattr_static(cls, name, None)
     if callable(member) or hasattr(type(member), "__get__"):
         raise ArtifactError(
-            f"{name!r:.80} of {cls.__name__} is a method or property; an artifact may hold data"
-            " only, so rename it."
+            f"{name!r:.80} of {cls.__name__} is a method or property, but an artifact may contain"
+            " only data; rename the attribute."
         )

@@ -1,4 +1,4 @@
-"""Routers in object storage or on the Hugging Face Hub: ``s3://``, ``hf://`` and their kin."""
+"""Routers in object storage or on the Hugging Face Hub: ``s3://``, ``hf://`` and similar URLs."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def remote_digest(url: str) -> str:
 
     Raises:
         RouterNotFoundError: There is no router yet.
-        ArtifactError: It cannot be read, or is not a router.
+        ArtifactError: The router cannot be read, or the folder contains something else.
     """
     with _remote_folder(url) as (system, folder):
         return str(_manifest(system, folder)[1]["sha256"])
 
 
 def fetch_router(url: str, cache: Path | None = None) -> Path:
-    """Download a stored router, unless the cache has it.
+    """Download a stored router, unless the cache already contains it.
 
     Args:
-        url: Of the router's folder; any scheme that fsspec or pyarrow can read, such as
+        url: URL of the router's folder, with any scheme that fsspec or pyarrow can read, such as
             ``hf://acme/router`` or ``s3://bucket/router``.
-        cache: Folder of routers by their digests; by default ``mildroute/routers`` in the user's
+        cache: Folder of routers by their digests; defaults to ``mildroute/routers`` in the user's
             cache.
 
     Returns:
@@ -57,7 +57,7 @@ def fetch_router(url: str, cache: Path | None = None) -> Path:
 
     Raises:
         RouterNotFoundError: There is no router at the URL.
-        ArtifactError: It cannot be read, or its files do not belong together.
+        ArtifactError: The router cannot be read, or its files do not belong together.
     """
     cache = cache_folder("routers") if cache is None else cache
     with _remote_folder(url) as (system, folder):
@@ -65,24 +65,24 @@ def fetch_router(url: str, cache: Path | None = None) -> Path:
         target = cache / str(manifest["sha256"])
         if _is_intact(target):
             return target
-        fresh = _new_folder(cache)
+        download = _new_folder(cache)
         try:
-            (fresh / MANIFEST).write_bytes(content)
-            _download(system, posixpath.join(folder, WEIGHTS), fresh / WEIGHTS)
-            if not _is_intact(fresh):
+            (download / MANIFEST).write_bytes(content)
+            _download(system, posixpath.join(folder, WEIGHTS), download / WEIGHTS)
+            if not _is_intact(download):
                 raise ArtifactError(
                     f"{WEIGHTS} at {without_credentials(url)} must be the file that {MANIFEST}"
                     " names, but its sha256 differs; upload the router again."
                 )
-            _install(fresh, target)
+            _install(download, target)
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(download, ignore_errors=True)
     return target
 
 
 @contextlib.contextmanager
 def _remote_folder(url: str) -> Iterator[tuple[Any, str]]:
-    """Open the file system of a URL; all of its errors become ArtifactErrors."""
+    """Open the file system of a URL, and turn its errors into ArtifactErrors."""
     try:
         system, path = open_location(url)
         yield system, path
@@ -91,7 +91,7 @@ def _remote_folder(url: str) -> Iterator[tuple[Any, str]]:
     except FileNotFoundError:
         raise RouterNotFoundError(
             f"{without_credentials(url)} must be the folder of a stored router, but there is no"
-            f" {MANIFEST}; upload one first, or check the address."
+            f" {MANIFEST}; upload a router first, or check the address."
         ) from None
     except (MildrouteError, OSError, ValueError) as error:
         # pyarrow's own errors are OSErrors or ValueErrors.
@@ -139,17 +139,17 @@ def _new_folder(cache: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=".", dir=cache))
     except OSError as error:
         raise ArtifactError(
-            f"routers of a URL need a cache that can be written, got {cache}: {error.strerror}; set"
+            f"routers from URLs need a writable cache, got {cache}: {error.strerror}; set"
             " XDG_CACHE_HOME."
         ) from error
 
 
-def _install(fresh: Path, target: Path) -> None:
-    """Move a downloaded router to its place in the cache."""
+def _install(download: Path, target: Path) -> None:
+    """Move a downloaded router to its folder in the cache."""
     try:
-        fresh.rename(target)
+        download.rename(target)
     except OSError:
-        # Another process was faster, and may be reading its copy. A damaged copy is replaced.
+        # Another process was faster and may be reading its copy. Replace only a damaged copy.
         if not _is_intact(target):
             shutil.rmtree(target, ignore_errors=True)
-            fresh.rename(target)
+            download.rename(target)

@@ -1,4 +1,4 @@
-"""``router.json``, the manifest of a stored router: its content, its digest and its checks."""
+"""The manifest of a stored router, ``router.json``: its content, digest and checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "parse_document",
 ]
 
-# Version of the layout of ``router.json`` that is written and read.
+# Version of the schema of ``router.json`` that is written and read.
 SCHEMA = 4
 KIND = "mildroute-router"
 
@@ -39,7 +39,7 @@ _CARD_FIELDS: Mapping[str, type[Any]] = {
     "prices": Mapping,
     "rows": int,
 }
-# Bounds of a document that may hold anything.
+# Limits on an untrusted document.
 _DEEPEST = 128
 _LONGEST_INTEGER = 20
 
@@ -53,7 +53,7 @@ def build_manifest(
         router: A fitted router.
         tree: The encoded state of the router.
         weights: Digest and description of the weights file.
-        card: The part that only the caller knows; see
+        card: Facts that the caller provides; see
             :func:`mildroute.persistence.artifact.save_router`.
     """
     manifest = {
@@ -82,23 +82,23 @@ def manifest_to_bytes(manifest: Mapping[str, Any], *, limit: int) -> bytes:
     data = (json.dumps(manifest, indent=2, allow_nan=False) + "\n").encode()
     if len(data) > limit:
         raise ArtifactError(
-            f"router.json may have {limit} bytes, got {len(data)}; keep long lists of numbers as"
+            f"router.json may have {limit} bytes, got {len(data)}; store long lists of numbers as"
             " arrays."
         )
     return data
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Raise unless this is an unchanged router of the current schema."""
+    """Raise unless the manifest is unchanged and has the current schema."""
     kind, schema = manifest.get("kind"), manifest.get("schema")
     if kind != KIND:
         raise ArtifactError(
-            f"router.json must be of kind {KIND!r}, got {kind!r:.80}; this folder does not hold a"
-            " stored router."
+            f"router.json must be of kind {KIND!r}, got {kind!r:.80}; this folder does not contain"
+            " a stored router."
         )
     if type(schema) is int and 0 < schema < SCHEMA:
         raise ArtifactError(
-            f"router.json must have schema {SCHEMA}, got {schema}, of an earlier version of"
+            f"router.json must have schema {SCHEMA}, got {schema}, from an earlier version of"
             " mildroute; fit the router again."
         )
     if type(schema) is not int or schema != SCHEMA:
@@ -108,8 +108,8 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
         )
     if manifest.get("sha256") != digest_of(dict(manifest)):
         raise ArtifactError(
-            "router.json must have the content it was stored with, but its sha256 differs; copy the"
-            " artifact again."
+            "router.json must have its original content, but its sha256 differs; copy the artifact"
+            " again."
         )
     weights = manifest.get("weights")
     if (
@@ -125,7 +125,7 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
 
 
 def check_router(router: Any, manifest: Mapping[str, Any]) -> None:
-    """Raise unless the rebuilt object is a router, and the one that the manifest describes."""
+    """Raise unless the loaded object is the router that the manifest describes."""
     experts = getattr(router, "experts_", None)
     if (
         not hasattr(router, "predict")
@@ -134,7 +134,7 @@ def check_router(router: Any, manifest: Mapping[str, Any]) -> None:
         or experts.dtype.kind not in "OU"
     ):
         raise ArtifactError(
-            f"an artifact must hold a fitted router, got {type(router).__name__}; store a router."
+            f"an artifact must contain a fitted router, got {type(router).__name__}; store one."
         )
     width = to_jsonable(getattr(router, "n_features_in_", None), "n_features_in_")
     if width is not None and type(width) is not int:
@@ -151,14 +151,14 @@ def check_router(router: Any, manifest: Mapping[str, Any]) -> None:
 def _encoder_entry(router: Any) -> dict[str, Any]:
     """Return the name of the encoder of a router over inputs.
 
-    The encoder's numbers are among the weights.
+    The encoder's numbers are part of the weights.
     """
     encoder = getattr(router, "encoder_", None)
     return {} if encoder is None else {"encoder": to_jsonable(encoder, "encoder_")}
 
 
 def _settings(router: Any) -> dict[str, Any]:
-    """Return each fitted setting of the router, or else the parameter of that name."""
+    """Return each fitted setting of the router, or the parameter with that name."""
     settings = {name: getattr(router, f"{name}_", getattr(router, name, None)) for name in _SUMMARY}
     return {
         name: to_jsonable(value, name)
@@ -187,7 +187,7 @@ def _versions() -> dict[str, str]:
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in bytes that may hold anything."""
+    """Return the JSON object in untrusted bytes."""
     try:
         text = data.decode("utf-8")
         _check_depth(text)
@@ -198,10 +198,10 @@ def parse_document(data: bytes) -> dict[str, Any]:
             parse_float=_finite,
             parse_constant=_refuse_constant,
         )
-    except ValueError as broken:
+    except ValueError as error:
         raise ArtifactError(
-            f"router.json must be JSON in UTF-8, got: {broken}; copy the artifact again."
-        ) from broken
+            f"router.json must be JSON in UTF-8, got: {error}; copy the artifact again."
+        ) from error
     if not isinstance(document, dict):
         raise ArtifactError(
             f"router.json must have an object at its top, got a {type(document).__name__}; copy the"
@@ -211,16 +211,16 @@ def parse_document(data: bytes) -> dict[str, Any]:
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """Return the SHA-256 of a document's content, regardless of white space.
+    """Return the SHA-256 of a document's content, regardless of whitespace.
 
-    The entry ``"sha256"`` of the document does not count.
+    The entry ``"sha256"`` of the document is excluded.
     """
     content = {key: value for key, value in document.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _check_depth(text: str) -> None:
-    # Every second piece between unescaped quotes lies outside strings.
+    # Every second piece between unescaped quotes is outside strings.
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])
     codes = np.frombuffer(outside.encode(), dtype=np.uint8)
     steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(
@@ -247,7 +247,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    # Longer ones would take quadratic time to convert.
+    # Converting longer integers would take quadratic time.
     if len(text) > _LONGEST_INTEGER or not -(2**63) <= int(text) < 2**64:
         raise ArtifactError(
             f"integers in router.json must fit in 64 bits, got {text:.40}; the artifact is damaged."

@@ -24,8 +24,8 @@ _SETTINGS = {
     "selection": "Reason for this method",
 }
 _LIMITS = (
-    "It chooses between the experts above for inputs like those it was trained on. On other inputs,"
-    " with other experts, or after prices have changed, measure it again before you rely on it. Its"
+    "This router chooses between the experts above for inputs like those it was trained on. With"
+    " other inputs, other experts or changed prices, measure it again before you rely on it. Its"
     " digests detect damage; they do not prove who made it."
 )
 
@@ -36,7 +36,7 @@ def render_model_card(manifest: Mapping[str, Any]) -> str:
         _opening(manifest),
         _section("Experts", _experts(manifest)),
         _section("Training data", _training(manifest)),
-        _section("How it decides", _how(manifest)),
+        _section("How it decides", _settings_table(manifest)),
         _section("Prices", _prices(manifest.get("prices"))),
         _section("Validation", _metrics(manifest.get("metrics"))),
         _section("Versions", _facts_table(manifest.get("versions") or {})),
@@ -50,7 +50,7 @@ def render_model_card(manifest: Mapping[str, Any]) -> str:
 
 
 def escape(value: object, *, longest: int = 300) -> str:
-    r"""Return text on one line that Markdown shows literally, even in a table."""
+    r"""Return a value as one line of text that Markdown renders literally, even in a table."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     visible = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     if len(visible) > longest:
@@ -95,7 +95,7 @@ def _training(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _how(manifest: Mapping[str, Any]) -> str:
+def _settings_table(manifest: Mapping[str, Any]) -> str:
     facts = {title: manifest[name] for name, title in _SETTINGS.items() if name in manifest}
     if isinstance(facts.get("Margins"), list):
         facts["Margins"] = "one per expert, see above"
@@ -144,10 +144,10 @@ def _metrics(metrics: Mapping[str, Any] | None) -> str:
 def _value_and_interval(metric: Any) -> tuple[str, str]:
     if not isinstance(metric, dict) or "value" not in metric:
         return _number(metric), "not recorded"
-    ends = metric.get("interval", [metric.get("low"), metric.get("high")])
-    has_interval = isinstance(ends, list) and len(ends) == 2 and None not in ends
+    limits = metric.get("interval", [metric.get("low"), metric.get("high")])
+    has_interval = isinstance(limits, list) and len(limits) == 2 and None not in limits
     return _number(metric["value"]), (
-        f"{_number(ends[0])} to {_number(ends[1])}" if has_interval else "not recorded"
+        f"{_number(limits[0])} to {_number(limits[1])}" if has_interval else "not recorded"
     )
 
 
@@ -168,8 +168,8 @@ def _licence(manifest: Mapping[str, Any]) -> str:
     if manifest.get("licence"):
         return f"Licence: {escape(manifest['licence'])}."
     return (
-        "No licence was recorded: ask its author, and respect the licence of the training data;"
-        " mildroute itself is Apache-2.0."
+        "No licence was recorded: ask the router's author, and respect the licence of the training"
+        " data; mildroute itself is Apache-2.0."
     )
 
 

@@ -1,4 +1,4 @@
-"""Encoders by the short names that the command line uses."""
+"""Encoders by the short names that the command line accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get_encoder(name: str) -> Any:
             sentence model, or several of these joined by ``+``.
 
     Returns:
-        The encoder, or None for ``"auto"``.
+        The encoder, or ``None`` for ``"auto"``.
     """
     from mildroute.encoders.hashing import HashingEncoder
     from mildroute.encoders.numbers import NumberEncoder
@@ -44,7 +44,7 @@ def get_encoder(name: str) -> Any:
     from mildroute.encoders.tfidf import TfidfEncoder
     from mildroute.encoders.union import UnionEncoder
 
-    makers: dict[str, Any] = {
+    factories: dict[str, Any] = {
         "auto": lambda: None,
         "tfidf": ReducedEncoder,
         "tfidf-sparse": TfidfEncoder,
@@ -54,17 +54,17 @@ def get_encoder(name: str) -> Any:
         "minilm": lambda: SentenceEncoder(precision="fp32"),
         "minilm-int8": lambda: SentenceEncoder(precision="int8"),
     }
-    if name in makers:
-        return makers[name]()
+    if name in factories:
+        return factories[name]()
     if name in plugin_names(GROUP):
         return _make_plugin_encoder(name)
     if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
         return SentenceEncoder(model=name, precision="int8")
     if "+" in name:
         return UnionEncoder([get_encoder(part) or ReducedEncoder() for part in name.split("+")])
-    known = ", ".join((*_NAMES, *list_plugins("transform")))
+    names = ", ".join((*_NAMES, *list_plugins("transform")))
     raise ArgumentError(
-        f"encoder must be {known}, a model's folder or hub name, or several joined by +, got"
+        f"encoder must be {names}, a model's folder or hub name, or several joined by +, got"
         f" {name!r}."
     )
 

@@ -1,4 +1,4 @@
-"""Routers by the names that the command line uses: ours, plug-ins and losses."""
+"""Routers by the names that the command line accepts: built-in ones, plug-ins and losses."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _REQUIRED_METHODS = ("fit", "fit_rows", "predict", "predict_proba", "rank", "pos
 
 
 def router_names() -> list[str]:
-    """Return the names that :func:`get_router` takes: our routers, plug-ins and losses."""
-    return [*_our_names(), *list_plugins("predict"), *loss_names()]
+    """Return the names that :func:`get_router` accepts: built-in routers, plug-ins and losses."""
+    return [*_built_in_names(), *list_plugins("predict"), *loss_names()]
 
 
 def get_router(name: str, *, random_state: int | None = None) -> Any:
     """Return an unfitted router over vectors.
 
     Args:
-        name: One of :func:`router_names`. The names of our classes may be in any case and without
+        name: One of :func:`router_names`. Built-in classes may be named in any case and without
             ``Router``, such as ``"knn"``. The name of a loss that is not also the name of a class
-            gives a :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss.
-        random_state: Seed of the router; ignored if the router takes none.
+            selects a :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss.
+        random_state: Seed of the router; ignored if the router has no such parameter.
     """
     class_name = _class_name(name)
     if class_name is not None:
@@ -59,11 +59,12 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
 
 def _class_name(name: str) -> str | None:
     """Return the class with a name in any spelling: ``KNNRouter`` for ``knn`` and ``kNN``."""
-    class_of = {ours.removesuffix("Router").casefold(): ours for ours in _our_names()} | _ALIASES
+    names = _built_in_names()
+    class_of = {cls.removesuffix("Router").casefold(): cls for cls in names} | _ALIASES
     return class_of.get(name.casefold().removesuffix("router").strip())
 
 
-def _our_names() -> list[str]:
+def _built_in_names() -> list[str]:
     return sorted(
         name
         for name, cls in built_in_classes().items()
@@ -73,16 +74,16 @@ def _our_names() -> list[str]:
 
 def _make_plugin_router(name: str) -> Any:
     cls = resolve_class(name)
-    lacking = [method for method in _REQUIRED_METHODS if not hasattr(cls, method)]
-    if lacking:
+    missing = [method for method in _REQUIRED_METHODS if not hasattr(cls, method)]
+    if missing:
         raise ArgumentError(
             f"router {name!r} must be one over vectors, but {cls.__name__} has no"
-            f" {', '.join(lacking)}; derive it from RouterMixin."
+            f" {', '.join(missing)}; derive it from RouterMixin."
         )
     try:
         return cls()
-    except TypeError as wrong:
+    except TypeError as error:
         raise ArgumentError(
-            f"router {name!r} must be made without arguments, got: {wrong}; give its parameters"
-            " defaults."
-        ) from wrong
+            f"router {name!r} must be constructible without arguments, got: {error}; give its"
+            " parameters defaults."
+        ) from error

@@ -1,4 +1,4 @@
-"""The classes that an artifact may name; an object of any other class is never built."""
+"""The classes that an artifact may name. Objects of other classes are never created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = ("mildroute.routers", "mildroute.encoders")
 
 @functools.cache
 def built_in_classes() -> Mapping[str, type[Any]]:
-    """Return the classes of our routers and encoders that may be stored, by name.
+    """Return the built-in classes of routers and encoders that may be stored, by name.
 
     Modules whose optional dependency is missing are skipped.
     """
@@ -43,12 +43,12 @@ def built_in_classes() -> Mapping[str, type[Any]]:
 
 
 def resolve_class(name: str) -> type[Any]:
-    """Return one of our classes, or one that a distribution registered under :data:`GROUP`."""
+    """Return a built-in class, or one that a distribution registered under :data:`GROUP`."""
     return built_in_classes().get(name) or _load_plugin_class(name)
 
 
 def storage_name(cls: type[Any]) -> str | None:
-    """Return the name under which a class is stored; None if it must not be stored."""
+    """Return the name under which a class is stored; ``None`` if it must not be stored."""
     if built_in_classes().get(cls.__name__) is cls:
         return cls.__name__
     points = tuple(importlib.metadata.entry_points(group=GROUP))

@@ -1,4 +1,4 @@
-"""Fitted estimators as trees that JSON can hold, with the tensors that they refer to, and back.
+"""Conversion of fitted estimators to JSON trees, which refer to tensors, and back.
 
 Decoding runs no constructor and imports nothing that the tree names.
 """
@@ -30,7 +30,7 @@ Tensors: TypeAlias = dict[str, NDArray[Any]]
 Path: TypeAlias = tuple[str, ...]
 Encoder: TypeAlias = Callable[[Any, Path, Tensors], Any]
 
-# Maximum levels of nesting; a structure that contains itself ends here.
+# Maximum levels of nesting, which also stops a structure that contains itself.
 _DEEPEST = 24
 _UNUSUAL_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
@@ -38,14 +38,14 @@ _UNUSUAL_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf
 def encode(value: Any, path: Path, tensors: Tensors) -> Any:
     """Return the node of a value and add the numbers of its arrays to ``tensors``.
 
-    Plain JSON values are their own nodes. Everything else is an object whose ``"$"`` names its
-    kind.
+    The node of a plain JSON value is the value itself. Any other node is an object whose ``"$"``
+    names its kind.
 
     Args:
         value: `None`, a number, a string, an array, an estimator that may be stored, or a list,
             tuple or dict of those.
         path: Position of the value in the tree, for messages and names of tensors.
-        tensors: Arrays of numbers by name, to which this adds.
+        tensors: Arrays of numbers by name, to which new ones are added.
     """
     if len(path) > _DEEPEST:
         raise ArtifactError(
@@ -96,9 +96,9 @@ def _encode_dict(value: dict[Any, Any], path: Path, tensors: Tensors) -> dict[st
 
 def _refuse_function(value: FunctionType, path: Path, _tensors: Tensors) -> Any:
     raise ArtifactError(
-        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code;"
-        " register it as an entry point, for example of the group 'mildroute.losses', and pass"
-        " its name."
+        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact contains no"
+        " code; register it as an entry point, for example of the group 'mildroute.losses', and"
+        " pass its name."
     )
 
 
@@ -155,7 +155,7 @@ _ENCODERS: dict[type[Any], Encoder] = {
 
 
 def decode(node: Any, tensors: Tensors) -> Any:
-    """Return the value of a node and remove the tensors it refers to from ``tensors``."""
+    """Return the value of a node, and remove the tensors to which it refers from ``tensors``."""
     if isinstance(node, list):
         return [decode(item, tensors) for item in node]
     if not isinstance(node, dict):
@@ -217,8 +217,8 @@ def _decode_estimator(node: Node, tensors: Tensors) -> Any:
     check_parameters(cls, params)
     check_attributes(cls, attributes)
     estimator = object.__new__(cls)
-    # Written into the instance's dictionary, so that neither the constructor nor a setter of the
-    # class runs on values from a file.
+    # Write to the instance's dictionary, so that neither the constructor nor a setter of the class
+    # runs on values from a file.
     vars(estimator).update(
         {
             **parameters_of(cls),

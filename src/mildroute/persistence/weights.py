@@ -1,4 +1,4 @@
-"""The weights file of a stored router: safetensors, checked before and after it is parsed."""
+"""The weights file of a stored router: safetensors, checked before and after parsing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "tensors_to_bytes",
 ]
 
-# The NumPy name of each dtype that can be stored, by its name in safetensors.
+# NumPy's name of each dtype that can be stored, by its name in safetensors.
 DTYPES: Mapping[str, str] = {
     "BOOL": "bool",
     **{
@@ -49,25 +49,25 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
 
 
 def tensors_to_bytes(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return tensors as a safetensors file; equal tensors give equal bytes."""
+    """Return tensors as the bytes of a safetensors file; equal tensors give equal bytes."""
     return to_safetensors(dict(tensors))
 
 
 def tensors_from_bytes(data: bytes, described: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a safetensors file; raise unless they are exactly those described."""
+    """Return the tensors of a safetensors file; raise unless they match their description."""
     _check_header(data)
     try:
         views = dict(deserialize(data))  # type: ignore[no-untyped-call]
-    except SafetensorError as broken:
+    except SafetensorError as error:
         raise ArtifactError(
-            f"weights.safetensors must be a safetensors file, got: {broken}; copy the artifact"
+            f"weights.safetensors must be a safetensors file, got: {error}; copy the artifact"
             " again."
-        ) from broken
+        ) from error
     if set(views) != set(described):
-        odd = sorted(set(views) ^ set(described))
+        differing = sorted(set(views) ^ set(described))
         raise ArtifactError(
             "weights.safetensors must have the tensors that router.json lists, but they differ in"
-            f" {odd!r:.200}."
+            f" {differing!r:.200}."
         )
     return {name: _tensor(name, view, described[name]) for name, view in views.items()}
 
@@ -96,14 +96,14 @@ def _tensor(name: str, view: Mapping[str, Any], described: object) -> NDArray[An
         )
     if dtype == "bool" and np.frombuffer(view["data"], dtype=np.uint8).max(initial=0) > 1:
         raise ArtifactError(
-            f"tensor {name!r} must have truth values of 0 or 1, got a larger byte; copy the"
-            " artifact again."
+            f"tensor {name!r} must have booleans of 0 or 1, got a larger byte; copy the artifact"
+            " again."
         )
     return np.frombuffer(view["data"], dtype=dtype).reshape(shape)
 
 
 def check_shape(shape: object) -> tuple[int, ...]:
-    """Return a shape read from a file as a tuple; raise if NumPy cannot hold it."""
+    """Return a shape read from a file as a tuple; raise if NumPy does not support it."""
     if (
         not isinstance(shape, list)
         or len(shape) > 32

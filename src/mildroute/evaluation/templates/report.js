@@ -1,33 +1,33 @@
-// The slider of the target, the monthly bill and texts under the pointer.
-// Figures and their texts come from Python; the only arithmetic here is the bill of a month.
+// The target slider, the monthly bill and the tooltips.
+// Figures and their texts come from Python; only the monthly bill is computed here.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (name) => document.getElementById(name);
 document.documentElement.classList.add("has-script");
 
-// As Python rounds: exactly, and to the even digit where two are equally near.
-function rounded(amount, digits) {
+// Round like Python: exactly, with ties to the even digit.
+function roundLikePython(amount, digits) {
   const exact = amount.toFixed(60);
-  const kept = exact.slice(0, exact.length - 60 + digits);
-  const isTie = /^50*$/.test(exact.slice(kept.length));
-  return isTie && "02468".includes(kept.at(-1)) ? kept : amount.toFixed(digits);
+  const truncated = exact.slice(0, exact.length - 60 + digits);
+  const isTie = /^50*$/.test(exact.slice(truncated.length));
+  return isTie && "02468".includes(truncated.at(-1)) ? truncated : amount.toFixed(digits);
 }
 
-// As mildroute._format.as_dollars writes money.
+// Format money like mildroute._format.format_dollars.
 function asDollars(amount) {
   const digits = amount >= 1 || amount === 0 ? 2 : 1 - Math.floor(Math.log10(amount));
-  const [dollars, cents] = rounded(amount, digits).split(".");
+  const [dollars, cents] = roundLikePython(amount, digits).split(".");
   return "$" + dollars.replace(/\B(?=(\d{3})+$)/g, ",") + "." + cents;
 }
 
 function requestsPerMonth() {
   const field = byId("requests");
-  const wanted = field.value === "" ? NaN : Number(field.value);
-  return wanted >= 0 && wanted <= 1e15 ? wanted : NaN;
+  const requests = field.value === "" ? NaN : Number(field.value);
+  return requests >= 0 && requests <= 1e15 ? requests : NaN;
 }
 
-function shownTarget() {
+function currentTarget() {
   const slider = byId("target");
   return slider === null ? null : data.targets[Number(slider.value)];
 }
@@ -41,15 +41,15 @@ function showMonth() {
   byId("month-ours").textContent = money(data.bill);
   byId("month-theirs").textContent = money(data.reference_bill);
   byId("month-difference").textContent = money(Math.abs(data.reference_bill - data.bill));
-  for (const shown of document.querySelectorAll(".requests-shown")) {
-    shown.textContent = isNumber ? requests.toLocaleString("en-US") : "none";
+  for (const element of document.querySelectorAll(".requests-shown")) {
+    element.textContent = isNumber ? requests.toLocaleString("en-US") : "none";
   }
-  const target = shownTarget();
+  const target = currentTarget();
   if (target !== null) byId("target-month").textContent = money(target.dollars_per_1000);
 }
 
 function showTarget() {
-  const target = shownTarget();
+  const target = currentTarget();
   const slider = byId("target");
   for (const [name, text] of Object.entries(target.text)) byId("target-" + name).textContent = text;
   slider.setAttribute("aria-valuetext", "keep " + target.text.target);
@@ -64,7 +64,7 @@ function showTarget() {
   showMonth();
 }
 
-// The spots of targets come first in a picture, in the order of the slider.
+// In a picture, the spots of targets come first, in the order of the slider.
 function markTarget(picture, index) {
   const spot = picture.querySelectorAll(".spots use")[index];
   let mark = picture.querySelector(".mark");
@@ -83,8 +83,8 @@ function nearestSpot(event, spots) {
   let distance = 24;
   for (const spot of spots) {
     const box = spot.getBoundingClientRect();
-    const away = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
-    if (away < distance) [nearest, distance] = [spot, away];
+    const spotDistance = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
+    if (spotDistance < distance) [nearest, distance] = [spot, spotDistance];
   }
   return nearest;
 }
@@ -100,11 +100,11 @@ function showSpotTexts(figure) {
     tip.hidden = spot === null;
     if (spot === null) return;
     tip.textContent = texts.get(spot);
-    const inside = figure.getBoundingClientRect();
-    const at = spot.getBoundingClientRect();
-    const left = Math.min(at.right - inside.left, inside.width - tip.offsetWidth - 4);
+    const figureBox = figure.getBoundingClientRect();
+    const spotBox = spot.getBoundingClientRect();
+    const left = Math.min(spotBox.right - figureBox.left, figureBox.width - tip.offsetWidth - 4);
     tip.style.left = Math.max(4, left) + "px";
-    tip.style.top = Math.max(4, at.top - inside.top - tip.offsetHeight) + "px";
+    tip.style.top = Math.max(4, spotBox.top - figureBox.top - tip.offsetHeight) + "px";
   };
   figure.addEventListener("pointermove", follow);
   figure.addEventListener("pointerdown", follow);
