@@ -24,7 +24,7 @@ __all__ = [
 
 _MISSING_WORDS = ["", "nan", "na", "n/a", "#n/a", "null", "none"]
 _TRUTHS = {"true": 1.0, "false": 0.0}
-# Words for scores, which would make no sense as dollars or seconds.
+# Words that count as scores, but make no sense as dollars or seconds.
 _GRADES = {
     **_TRUTHS,
     **dict.fromkeys(("y", "yes", "pass", "passed", "correct", "right"), 1.0),
@@ -69,14 +69,14 @@ def as_numbers(
     first_row: int = 0,
     decimal: str = ".",
 ) -> pa.ChunkedArray:
-    """Convert numbers and booleans to float64; a missing value stays null.
+    """Convert numbers and booleans to float64; missing values remain null.
 
     Args:
         column: Values of any type.
         name: Name of the column, for the error message and for its role: scores may be words such
             as yes and no, or percentages, and dollars may have a currency sign.
         parse: Whether to parse texts, such as those of a CSV file.
-        first_row: Number of the column's first row, for the error message.
+        first_row: Index of the column's first row, for the error message.
         decimal: The decimal mark of texts, a point or a comma.
 
     Returns:
@@ -153,7 +153,7 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether this is a text type."""
+    """Return whether a type is a text type."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
@@ -223,7 +223,7 @@ def _parse_each_word(
 
 
 def parse_number(word: str, name: str, decimal: str) -> float:
-    """Return the number in a cell; the ValueError for other cells says what to do."""
+    """Return the number in a cell; the ValueError for any other cell states the remedy."""
     role = name.partition(":")[0]
     is_score, is_dollars = role == "score", role in ("cost", "dollars")
     words = _GRADES if is_score else _TRUTHS

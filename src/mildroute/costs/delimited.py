@@ -1,4 +1,4 @@
-"""CSV and TSV files as Arrow tables of text, in whatever encoding and with whatever delimiter."""
+"""CSV and TSV files in various encodings and with various delimiters, as Arrow tables of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 16 * 2**20
 _HEAD = 2**20
 _LONGEST_HEADER = 2**16
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-# 1,234 may be a thousand; 0,234 and 1,5 cannot.
+# In 1,234 the comma may separate thousands; in 0,234 and 1,5 it cannot.
 _DECIMAL_COMMA = r"^[-+]?[$€£]?\s*(0,\d+|\d+,(\d{1,2}|\d{4,}))\s*([$€£%]|[A-Za-z]{3})?$"
 _NOT_DOLLARS = r"^\s*([€£]\s*[\d.,]+|[\d.,]+\s*[€£])\s*$"
 
@@ -32,7 +32,7 @@ class Dialect:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return a note on an encoding that was guessed."""
+        """Return a note if the encoding was guessed."""
         if self.encoding != "cp1252":
             return ()
         return (
@@ -56,7 +56,7 @@ def detect_dialect(file: SourceFile) -> Dialect:
     text = head[:_LONGEST_HEADER].decode(encoding, errors="ignore")
     header = re.sub(r'"[^"]*"', "", text).lstrip("\r\n").partition("\n")[0]
     declared = re.fullmatch(r"sep=([,;\t|])\r?", header)
-    # Column names may contain bars.
+    # Column names may contain bars, so a bar delimits only if no other delimiter occurs.
     delimiter = "|" if "|" in header and not set(",;\t") & set(header) else None
     delimiter = declared[1] if declared else delimiter or max(",;\t", key=header.count)
     encoding = "utf-8" if encoding == "utf-8-sig" else encoding
@@ -64,7 +64,7 @@ def detect_dialect(file: SourceFile) -> Dialect:
 
 
 def read_delimited(file: SourceFile, dialect: Dialect) -> pa.Table:
-    """Read all columns as text: types guessed from the first block could fail in a later one."""
+    """Read all columns as text, because types inferred from one block could fail in a later one."""
     from pyarrow import csv
 
     parse = csv.ParseOptions(newlines_in_values=True, delimiter=dialect.delimiter)
@@ -77,7 +77,7 @@ def read_delimited(file: SourceFile, dialect: Dialect) -> pa.Table:
     convert = csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False
     )
-    # Only the streaming reader names the row of an error.
+    # Only the streaming reader reports the row of an error.
     with (
         file.open() as stream,
         csv.open_csv(
@@ -88,7 +88,7 @@ def read_delimited(file: SourceFile, dialect: Dialect) -> pa.Table:
 
 
 def decimal_mark(head: pa.Table, delimiter: str) -> str:
-    """Return a comma if the cells use one and it is not the delimiter, else a point."""
+    """Return a comma if the cells use one and it is not the delimiter, and a point otherwise."""
     if delimiter == ",":
         return "."
     for column in head.columns:

@@ -1,4 +1,4 @@
-"""Dollars of calls: counts of tokens or characters times list prices, or one price per call."""
+"""Dollars of calls, from counts of tokens or characters and list prices, or from call prices."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def dollars_of(
     """Return the dollars of each expert on each row.
 
     Args:
-        table: Canonical columns. Input is counted by ``intokens:``, else ``inchars:``, else the
-            length of ``input``; output by ``outtokens:``, else ``outchars:``, else
-            ``output_tokens``.
+        table: Canonical columns. Input is counted by the first of ``intokens:``, ``inchars:`` and
+            the length of ``input`` that is available, and output by the first of ``outtokens:``,
+            ``outchars:`` and ``output_tokens``.
         experts: Names of the experts.
-        prices: Prices of all these experts.
+        prices: Prices of all experts.
         output_tokens: Tokens of an answer if the table has no counts; one number, or one for each
             expert.
 
@@ -57,7 +57,7 @@ def dollars_of(
 
 
 def with_dollars(table: pa.Table, dollars: Mapping[str, NDArray[np.float64]]) -> pa.Table:
-    """Return canonical columns with these dollars in place of any existing ones."""
+    """Return canonical columns in which the given dollars replace any existing ones."""
     others = [name for name in table.column_names if not name.startswith(DOLLARS)]
     after = [name for name in others if name.startswith((LATENCY, *COUNTS))]
     before = [name for name in others if name not in after]

@@ -1,4 +1,4 @@
-"""Tables in memory, from any library, as Arrow; none of those libraries is imported here."""
+"""Conversion of tables in memory to Arrow, without importing the libraries that created them."""
 
 from __future__ import annotations
 

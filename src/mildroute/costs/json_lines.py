@@ -1,4 +1,4 @@
-"""JSON lines, parsed line by line so that an error message can name the line."""
+"""JSON lines, parsed line by line so that error messages can name the line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["json_objects", "read_json"]
 
 
 def read_json(stream: TextIO, shown: str) -> pa.Table:
-    """Read objects, one per line or all in one array; a key that a line lacks is a missing value.
+    """Read objects, one per line or all in one array; an absent key is a missing value.
 
     Args:
         stream: The text of the file.

@@ -1,4 +1,4 @@
-"""Numberings of rows, and the rows that two of them link."""
+"""Numberings of rows, and the components of rows that two numberings link."""
 
 from __future__ import annotations
 

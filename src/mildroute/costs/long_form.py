@@ -1,4 +1,4 @@
-"""Long tables, one row per query and expert, turned into wide ones, one row per query."""
+"""Conversion of long tables, one row per query and expert, to wide ones, one row per query."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _EXPERT = ("expert", "model")
 def pivot_to_wide(
     table: pa.Table, log: RepairLog, *, parse: bool = False, decimal: str = "."
 ) -> pa.Table:
-    """Return one row per query; queries and experts keep their order of first appearance.
+    """Return a table with one row per query; queries and experts keep their order of appearance.
 
     Args:
         table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
@@ -139,8 +139,8 @@ def _same_on_all_rows(
     first_rows: NDArray[np.int64],
     query_codes: NDArray[np.int64],
 ) -> pa.ChunkedArray:
-    taken = column.take(pa.array(first_rows))
-    expected = taken.take(pa.array(query_codes))
+    first_values = column.take(pa.array(first_rows))
+    expected = first_values.take(pa.array(query_codes))
     same = pc.fill_null(pc.equal(expected, column), False).to_numpy()
     absent = pc.and_(expected.is_null(), column.is_null()).to_numpy()
     differs = np.flatnonzero(~(same | absent))
@@ -151,4 +151,4 @@ def _same_on_all_rows(
             f" {str(column[row].as_py())[:40]!r} after {str(expected[row].as_py())[:40]!r}; correct"
             " one of them or give the queries different ids."
         )
-    return taken
+    return first_values

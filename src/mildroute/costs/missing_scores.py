@@ -1,6 +1,6 @@
-"""Missing scores: how they count, and tables in which they need not be wrong answers.
+"""Treatment of missing scores.
 
-An empty score may mean that the expert was not asked; it must then never count as wrong.
+An empty score may mean that the expert was not called. Such a score must never count as wrong.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["COLLECTED", "Missing", "missing_score_reason", "validate_missing"]
 
 Missing = Literal["raise", "zero", "drop", "keep"]
 
-# Metadata key of a Parquet file under which ``mildroute collect`` records the experts that were
-# asked and the judges.
+# Metadata key of a Parquet file under which ``mildroute collect`` records the judges and the
+# experts that were called.
 COLLECTED = b"mildroute.collected"
 
 
 def missing_score_reason(names: Sequence[str], metadata: Mapping[bytes, bytes]) -> str:
-    """Return why experts were not asked in a table, and what to do about it.
+    """Return the reason why a table lacks some experts' scores, with a remedy.
 
-    The result is empty if the table does not say that some experts were not asked.
+    The result is empty if the table does not record that some experts were not called.
     """
     if any(name.startswith(PROPENSITY) for name in names):
         return (
@@ -51,7 +51,7 @@ def _collection_facts(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def validate_missing(missing: str) -> Missing:
-    """Return the option if it is valid."""
+    """Return the option if it is valid; raise an ArgumentError otherwise."""
     for option in get_args(Missing):
         if missing == option:
             return option  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ __all__ = ["ColumnMapping", "ReadOptions"]
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """The caller's description of the columns of a source; the rest is inferred.
+    """The caller's description of a source's columns; other columns are inferred.
 
     Attributes:
         input: Column of the texts.
@@ -30,7 +30,7 @@ class ColumnMapping:
     latency_unit: str | None = None
 
     def __post_init__(self) -> None:
-        """Check everything that needs no table."""
+        """Check the values that can be checked without a table."""
         if isinstance(self.scores, str):
             object.__setattr__(self, "scores", [self.scores])
         if self.latency_unit not in (None, "s", "ms"):
@@ -50,8 +50,8 @@ class ReadOptions:
 
     Attributes:
         experts: The experts to keep, in this order; `None` keeps all.
-        missing: How a missing score counts.
-        answers: Whether to read the answers of experts as well.
+        missing: Treatment of missing scores.
+        answers: Whether to read the experts' answers as well.
         mapping: The caller's description of the columns; `None` infers all of them.
     """
 

@@ -1,4 +1,4 @@
-"""A table as its source holds it, before any column has a role."""
+"""A table in the form of its source, before columns have roles."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["RawTable", "merge", "wrap"]
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as its source holds it; columns of Parquet files are read on demand.
+    """A table in the form of its source; columns of Parquet files are read on demand.
 
     Attributes:
         name: The file's name in messages; empty for a table in memory.
         columns: Names of the columns.
         head: Function that returns the first rows.
-        read: Function that returns all rows of these columns.
+        read: Function that returns all rows of the given columns.
         metadata: Metadata of the Arrow schema.
         has_texts: Whether numbers are still text, as in a CSV file.
         decimal: Decimal mark of numbers that are still text.
-        notes: Sentences on what was guessed about encoding and currency.
+        notes: Sentences about the inferred encoding and currency.
     """
 
     name: str
@@ -44,7 +44,7 @@ class RawTable:
 def wrap(
     table: pa.Table, *, has_texts: bool = False, decimal: str = ".", notes: tuple[str, ...] = ()
 ) -> RawTable:
-    """Return a table in memory as a raw one."""
+    """Return a table in memory as a raw table."""
     try:
         columns = tuple(table.column_names)
     except UnicodeDecodeError:

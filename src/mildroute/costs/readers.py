@@ -1,4 +1,4 @@
-"""Files as raw tables; every failure becomes one clear line."""
+"""Files as raw tables; every failure becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mildroute.exceptions import TableError
 
 __all__ = ["open_file", "read_whole"]
 
-# Rows from which the roles of columns are guessed.
+# Number of rows from which the roles of columns are inferred.
 _HEAD_ROWS = 1000
 
 
 def open_file(file: SourceFile) -> RawTable:
-    """Open a file; only the footer of a Parquet file is read, and all of any other file."""
+    """Open a file; a Parquet file is read on demand, and any other file is read completely."""
     if file.kind == "parquet":
         return _open_parquet(file)
     delimiter = "\t"
@@ -51,7 +51,7 @@ def open_file(file: SourceFile) -> RawTable:
 
 
 def read_whole(files: Sequence[SourceFile]) -> pa.Table:
-    """Return all rows and columns of files, unchanged."""
+    """Return all rows and columns of some files, unchanged."""
     return merge(map(open_file, files)).read_all()
 
 
@@ -88,7 +88,7 @@ def _read_json_file(file: SourceFile) -> pa.Table:
 
 @contextmanager
 def _one_line_errors(file: SourceFile) -> Iterator[None]:
-    """Turn errors of the reading library into one line that names the file."""
+    """Turn errors of the reading library into one-line errors that name the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:

@@ -1,4 +1,4 @@
-"""The way of a table from its source to canonical columns, from top to bottom."""
+"""Reading of a table, from its source to canonical columns."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ __all__ = ["TableContent", "read_table"]
 
 @dataclass(frozen=True)
 class TableContent:
-    """A table that obeys the rules, with what was learned on the way.
+    """A validated table, with notes on how it was read.
 
     Attributes:
-        arrow: The columns under their canonical names and types.
+        arrow: The columns with their canonical names and types.
         layout: The columns that belong to the table.
         prices: Prices stored with the source, or `None`.
         log: Repairs.
-        notes: Sentences on what was guessed.
+        notes: Sentences about inferred columns and formats.
     """
 
     arrow: pa.Table
@@ -58,7 +58,7 @@ def read_table(source: Any, options: ReadOptions) -> TableContent:
 
     Args:
         source: An argument of ``CostTable.read`` or ``CostTable.from_data``.
-        options: How to read it.
+        options: Options for reading it.
     """
     log = RepairLog()
     raw_tables = _open(source)
@@ -140,9 +140,9 @@ def _check_same_columns(
     first: RawTable, layout: TableSchema, other: RawTable, other_layout: TableSchema | None
 ) -> None:
     columns = set() if other_layout is None else set(other_layout.sources.values())
-    odd = sorted(columns ^ set(layout.sources.values()))
-    if odd:
+    differing = sorted(columns ^ set(layout.sources.values()))
+    if differing:
         raise TableError(
-            f"all shards must have the same columns, got {odd[0]!r} in only one of"
+            f"all shards must have the same columns, got {differing[0]!r} in only one of"
             f" {first.name!r} and {other.name!r}; read them apart or write them again."
         )

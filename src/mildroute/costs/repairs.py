@@ -1,4 +1,4 @@
-"""Repairs made while a table is read, counted over all of its parts and reported in words."""
+"""Repairs made while a table is read, counted over all of its parts and reported as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits into train and test rows such that neither an id nor a text is on both sides."""
+"""Splits into train and test rows, in which no id and no text is on both sides."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def split_rows(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the train and test sides, each in the order of the table.
 
-    Rows with the same text always stay together. Rows of the same cluster stay together if split at
-    random or by group, and rows of the same group if split by group. By time, the latest rows form
-    the test side, and a text that occurs early and late counts as late. By column, a text that is
-    labeled both train and test goes to the test side.
+    Rows with the same text always stay together. Rows of the same cluster stay together in a split
+    at random or by group, and rows of the same group in a split by group. In a split by time, the
+    latest rows form the test side, and a text that occurs early and late counts as late. In a split
+    by column, a text that is labeled both train and test goes to the test side.
 
     Args:
         table: Canonical columns.
-        test: Share of the rows to test; ignored with ``by="column"``.
+        test: Share of the rows on the test side; ignored with ``by="column"``.
         by: 'random', 'group', 'time' or 'column'.
         seed: Seed of the random order.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
@@ -88,15 +88,15 @@ def _codes(table: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _text_blocks(table: pa.Table) -> NDArray[np.int64]:
-    """Give rows of the same text the same number.
+    """Return a block number for each row, which rows with the same text share.
 
-    Without texts every row is its own block, because ids are unique.
+    Without texts, every row is its own block, because ids are unique.
     """
     return _codes(table, INPUT) if INPUT in table.column_names else np.arange(table.num_rows)
 
 
 def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order blocks by their latest time, so that nothing after the first tested moment trains."""
+    """Order blocks by their latest time, so that no train row is later than the first test row."""
     if TIME not in table.column_names:
         raise TableError("a split by 'time' needs the column 'time'; add it or split at random.")
     times = table.column(TIME)
@@ -115,10 +115,10 @@ def _test_mask(
     *,
     in_order: bool,
 ) -> NDArray[np.bool_]:
-    """Return the test rows.
+    """Return a mask of the test rows.
 
-    Take blocks in this order while they fit under the target, then one more if that is closer to
-    it.
+    Blocks are taken in the given order as long as they fit under the target, and then one more is
+    taken if the total is closer to the target with it.
     """
     sizes = np.bincount(blocks)
     chosen = np.zeros(len(sizes), dtype=bool)
@@ -149,11 +149,11 @@ def _labeled_test(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool
             " it or split at random."
         )
     labels = table.column(SPLIT).to_pylist()
-    odd = sorted(set(labels) - {"train", "test"})
-    if odd:
+    unknown = sorted(set(labels) - {"train", "test"})
+    if unknown:
         raise TableError(
-            f"column 'split', row {labels.index(odd[0])}: a label must be 'train' or 'test', got"
-            f" {odd[0]!r}; rename the label."
+            f"column 'split', row {labels.index(unknown[0])}: a label must be 'train' or 'test',"
+            f" got {unknown[0]!r}; rename the label."
         )
     tested = np.zeros(int(blocks.max()) + 1, dtype=bool)
     tested[blocks[[label == "test" for label in labels]]] = True

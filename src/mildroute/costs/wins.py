@@ -1,4 +1,4 @@
-"""Experts compared row by row: wins, the oracle, and experts that another one dominates."""
+"""Row-by-row comparison of experts: wins, the oracle, and dominated experts."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def dominated_experts(scores: Matrix, dollars: Matrix | None) -> dict[int, int]:
     An expert dominates another if it is never worse in score, never more expensive, and better on
     some row.
     """
-    # In every column of each row, more is better.
+    # Larger values are better in every column.
     values = scores if dollars is None else np.vstack([scores, -dollars])
-    # A few rows settle most pairs of experts.
+    # The first rows decide most pairs of experts.
     head = values[:_HEAD_ROWS]
     dominated: dict[int, int] = {}
     for expert in range(values.shape[1]):

@@ -1,4 +1,4 @@
-"""Tables as files: Parquet with prices in its metadata, CSV, JSON lines, or a folder of shards."""
+"""Writing of tables as Parquet with prices in the metadata, CSV, JSON lines, or Parquet shards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
     if shards > 1 and suffix in SUFFIXES:
         raise ArgumentError(
             f"a table of {shards} shards is written into a folder, got the file name"
-            f" {str(target)!r}; leave out its suffix."
+            f" {str(target)!r}; omit its suffix."
         )
     try:
         if suffix in SUFFIXES:
@@ -58,7 +58,7 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
 
 
 def _write_folder(table: pa.Table, system: Any, folder: str, shards: int) -> None:
-    """Write shards, unless the folder already holds files.
+    """Write shards; raise a TableError if the folder already contains files.
 
     Old and new shards would be read as one table.
     """

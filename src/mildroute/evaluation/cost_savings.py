@@ -1,9 +1,9 @@
 """The savings of routing: figures, a verdict, and intervals.
 
-The statement is about rows that had no part in any choice it rests on. A router at one fixed
-operating point is measured on all rows. Given choices at many price weights, one half of the rows
-selects the weight (and the reference, unless named) and the sentence is about the other half;
-groups stay on one side.
+The rows that are measured play no part in the choices that are measured on them. A router at one
+fixed operating point is measured on all rows. Given choices at many price weights, one half of the
+rows selects the weight (and the reference, unless named), and the other half is measured; groups
+stay on one side.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Savings:
-    """The savings or gains of a router against one expert that answers everything.
+    """The savings or gains of a router compared with one expert that answers all queries.
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the
             margin; ``"likely"``: cheaper, and the scores are not significantly different;
             ``"gained"``: better and not more expensive; ``"beyond mixing"``: better and more
             expensive, or cheaper and worse, and better than the best random mix of two experts for
-            the same bill; ``"trade"``: the same and not shown to be better than that;
+            the same bill; ``"trade"``: the same, but not shown to be better than that mix;
             ``"nothing"``: none of these is shown.
         reference: Name of the expert whose score is to be kept.
         baseline: Name of the expert whose bill is to be lowered.
         saved: Share of the baseline's bill that is saved.
         kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
-        score_floor: Lower limit of that difference, even if no row has shown a loss, see
-            :func:`~mildroute.evaluation.bounded_means.bounded_mean_lower`; the verdict uses it.
-            With no loss in n rows, it allows 3.7 / n.
+        score_floor: Lower limit of that difference, which the verdict uses. It is valid even if no
+            row shows a loss; see
+            :func:`~mildroute.evaluation.bounded_means.bounded_mean_lower`. With no loss in n rows,
+            it is about -3.7 / n.
         mix_difference: Score of the router minus that of the best random mix of single experts for
             the same bill.
         dollars_per_1000: Bill of the router.
@@ -69,7 +70,7 @@ class Savings:
         >>> print(figures.sentence)
         At the quality of large (1.00), the router costs $1.75 instead of $4.00 per 1,000 queries:
         56% less [54, 58].
-        >>> # No loss in 50 rows may still be one in 14.
+        >>> # Without any loss in 50 rows, the true rate may still be one in 14.
         >>> savings(np.where(easy, 0, 1)[:50], scores[:50], dollars[:50]).verdict
         'likely'
     """
@@ -93,12 +94,12 @@ class Savings:
 
     @property
     def sentence(self) -> str:
-        """Return the statement in plain words."""
+        """Return a sentence that states the savings or gains."""
         return format_savings(self)
 
     @property
     def headline(self) -> str:
-        """Return the statement in one line."""
+        """Return a headline that states the savings or gains."""
         return format_headline(self)
 
 
@@ -116,7 +117,7 @@ def savings(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Savings:
-    """State what a router saves at equal quality, or gains at equal cost.
+    """Measure the savings of a router at equal quality, or its gains at equal cost.
 
     With several price weights, the first half of the rows selects the cheapest whose score is not
     below the reference's by more than the margin, with one standard error to spare. If none

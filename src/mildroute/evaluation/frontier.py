@@ -1,4 +1,4 @@
-"""The cost and quality of a router along its price weights, beside single experts."""
+"""The cost and quality of a router along its price weights, compared with single experts."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Frontier:
     """The cost and score of a router along its price weights on held-out rows.
 
     Attributes:
-        points: One per price weight, with intervals, in the order given.
-        singles: One per expert, with intervals.
+        points: One point per price weight, with intervals, in the given order.
+        singles: One point per expert, with intervals.
         oracle: The best expert of each row by score, the cheapest of equals.
         band: Hull of the points, or the path in operation, with its interval.
         path: The path in operation, if it was named: points and single experts by ascending
@@ -76,7 +76,7 @@ class Frontier:
     def hull(self) -> tuple[Point, ...]:
         """Return the points that no mix of others beats.
 
-        They are chosen on the rows they are measured on, so they are slightly optimistic.
+        They are chosen on the rows on which they are measured, so they are slightly optimistic.
         """
         return convex_hull(self.points)
 

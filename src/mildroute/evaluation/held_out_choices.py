@@ -1,4 +1,4 @@
-"""Fit routers on one side of a split, and return their choices on the other."""
+"""Held-out choices of routers, which are fitted on one side of a split and applied to the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Split", "choice_at_target", "choice_of", "encoded", "fold_encodings"
 
 @dataclass(frozen=True)
 class Split:
-    """The two sides of a split, as the routers see them.
+    """The two sides of a split, in the form that routers use.
 
     Attributes:
         target: A budget or a quality that each router operates at, or `None`.

@@ -1,4 +1,4 @@
-"""The cost of a choice of experts, beside the best single expert and the oracle.
+"""The cost of a choice of experts, compared with the best single expert and the oracle.
 
 Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
 matrices of shape (n, p). Costs are what the router minimizes, lower is better; scores lie in

@@ -1,4 +1,4 @@
-"""All figures of one choice of experts, with intervals."""
+"""Evaluation of one choice of experts: all figures with intervals."""
 
 from __future__ import annotations
 

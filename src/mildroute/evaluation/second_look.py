@@ -40,7 +40,7 @@ class SecondLook:
 
 
 class LookRow(NamedTuple):
-    """Some rows of a table: their share, and calls, score and dollars per 1,000 on them."""
+    """A group of rows: their share, and their calls, score and dollars per 1,000."""
 
     name: str
     share: float

@@ -172,7 +172,7 @@ def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> Seq
 def share_of_alpha(alpha: float, candidate: int) -> float:
     """Return the part of an error probability for a candidate, numbered from 1.
 
-    The shares of any number of candidates add up to ``alpha``.
+    The shares of any number of candidates sum to at most ``alpha``.
 
     Example:
         >>> [round(share_of_alpha(0.05, candidate), 4) for candidate in (1, 2, 3)]
