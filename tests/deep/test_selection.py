@@ -162,7 +162,7 @@ def test_one_network_is_kept_and_it_is_that_of_the_objective_taken() -> None:
     assert alone.decision_function(TEXTS).tobytes() == router.decision_function(TEXTS).tobytes()
     assert router.selection_ == f"{router.selection_.split(';')[0]}; {alone.selection_}"
     assert router.selection_.startswith(
-        f"{router.reward_} reward, margins of {router.margins_[0]:g}: of 3 objectives"
+        f"{router.reward_} reward, margins of {router.margins_[0]:g}: the lowest cost of 3"
     )
 
 

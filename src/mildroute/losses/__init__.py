@@ -1,7 +1,7 @@
 """The mathematics of deferral: rewards, margins, losses, decisions and bounds.
 
-Needs torch and nothing else. The losses are modules of scores and costs, and each of them is a
-function of scores and rewards as well. A router in PyTorch needs a network with one output per
+The package needs only torch. Each loss is a module of scores and costs, and also a function of
+scores and rewards. A router in PyTorch needs a network with one output per
 expert, and a loss:
 
     >>> import torch

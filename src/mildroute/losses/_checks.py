@@ -1,4 +1,4 @@
-"""Checks for the public functions; the functions below them trust their arguments."""
+"""Argument checks for the public functions; internal functions trust their arguments."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def as_costs(values: object) -> Tensor:
 
 
 def check_costs(costs: Tensor) -> Tensor:
-    """Return costs if they are a finite (n, p) matrix with at least two experts; else raise."""
+    """Return costs that are a finite (n, p) matrix with at least two experts, or raise."""
     if costs.ndim != 2 or costs.shape[1] < 2:
         raise ShapeError(
             f"costs must be (n, p) with at least 2 experts, got shape {tuple(costs.shape)}; one"
             " column per expert."
         )
-    bad = int((~torch.isfinite(costs)).sum())
-    if bad:
+    n_nonfinite = int((~torch.isfinite(costs)).sum())
+    if n_nonfinite:
         raise CostError(
-            f"costs must be finite, got {bad} non-finite value{'s' * (bad > 1)}; drop those rows or"
-            " impute them first."
+            f"costs must be finite, got {n_nonfinite} non-finite"
+            f" value{'s' * (n_nonfinite > 1)}; drop those rows or impute them first."
         )
     return costs
 
 
 def check_scores(scores: Tensor, rewards: Tensor) -> None:
-    """Raise an error unless scores and rewards are (n, p) matrices of one shape.
+    """Raise an error unless scores and rewards are (n, p) matrices of the same shape.
 
     Only shapes are checked, so the check is free.
     """
@@ -56,13 +56,13 @@ def check_scores(scores: Tensor, rewards: Tensor) -> None:
         )
     if scores.shape != rewards.shape:
         raise ShapeError(
-            f"scores and rewards must have one shape, got {tuple(scores.shape)} and"
+            f"scores and rewards must have the same shape, got {tuple(scores.shape)} and"
             f" {tuple(rewards.shape)}; one column per expert in both."
         )
 
 
 def check_margins(margins: Tensor, experts: int) -> Sequence[float]:
-    """Return margins as plain floats; raise unless they are p positive, finite numbers."""
+    """Return margins as floats; raise an error unless they are p positive, finite numbers."""
     if margins.shape != (experts,):
         raise ShapeError(
             f"margins must be ({experts},), one per expert, got shape {tuple(margins.shape)}."
@@ -89,5 +89,5 @@ def check_tau(tau: float) -> None:
     """Raise an error for a comp-sum parameter below zero."""
     if not tau >= 0:
         raise ArgumentError(
-            f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential one."
+            f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential loss."
         )

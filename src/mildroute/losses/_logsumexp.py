@@ -1,9 +1,9 @@
-"""The surprise ``log sum_j exp((f_j - f_k) / rho_k)`` of each expert, and sums of it in one pass.
+"""Each expert's surprise ``log sum_j exp((f_j - f_k) / rho_k)``, and its sums in one pass.
 
 Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``.
-:func:`log_margin_sum` is the plain, differentiable form. :func:`row_losses` is the one that
-training calls: it goes through the rows in blocks that fit a processor's cache, and one
-exponential per node serves both the loss and its gradient.
+:func:`log_margin_sum` is the plain, differentiable form. Training calls
+:func:`row_losses`, which processes the rows in blocks that fit a processor's cache, and computes
+one exponential per node for both the loss and its gradient.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import Tensor
 from mildroute.losses._checks import check_margins
 from mildroute.losses._interpolation import InterpolationNodes, interpolation_nodes
 
-# Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch.
+# Number of exponentials per block, 1 MiB of float32, so that memory does not grow with the batch.
 _BLOCK_ELEMENTS = 1 << 18
 
 
 def comp_sum(surprise: Tensor, tau: float) -> Tensor:
     """Return the comp-sum transform of ``u = exp(surprise) - 1``.
 
-    It is ``((1 + u)^(1 - tau) - 1) / (1 - tau)``, and the identity of the surprise at tau = 1.
+    It is ``((1 + u)^(1 - tau) - 1) / (1 - tau)``, and the surprise itself at tau = 1.
 
     Args:
         surprise: Values of at least 0, any shape.
-        tau: 1 is the logistic loss, 0 the exponential one, 2 the mean absolute error.
+        tau: 1 is the logistic loss, 0 the exponential loss, 2 the mean absolute error.
     """
     if tau == 1:
         return surprise
@@ -36,7 +36,7 @@ def comp_sum(surprise: Tensor, tau: float) -> Tensor:
 
 
 def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
-    """Return the surprise of each expert, differentiable in scores and margins.
+    """Return each expert's surprise, differentiable in scores and margins.
 
     The surprise is ``log sum_j exp((f_j - f_k) / rho_k)``.
 
@@ -45,7 +45,7 @@ def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
         margins: Confidence margin of each expert, shape (p,), positive.
 
     Returns:
-        Surprises, shape (n, p), not negative up to rounding.
+        Surprises, shape (n, p), nonnegative up to rounding.
     """
     below_best = scores - scores.detach().amax(dim=1, keepdim=True)
     inverse = 1 / margins
@@ -60,7 +60,7 @@ def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
 
 
 def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
-    """Return ``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,)."""
+    """Return ``sum_k rewards_k * comp_sum(surprise_k)`` per row, shape (n,)."""
     if rewards.requires_grad or margins.requires_grad or torch.compiler.is_compiling():
         return (rewards * comp_sum(log_margin_sum(scores, margins), tau)).sum(dim=1)
     losses: Tensor = _RowLosses.apply(scores, rewards, margins, tau)  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> 
 
 
 class _RowLosses(torch.autograd.Function):
-    """The losses and their gradient in one pass; second derivatives go through the plain form."""
+    """Losses and their gradient in one pass; second derivatives use the plain form."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:

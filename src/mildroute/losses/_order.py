@@ -1,4 +1,4 @@
-"""The order of the experts of a row; ties go to the highest index, as in the paper."""
+"""The order of a row's experts; ties go to the highest index, as in the paper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def argmax_last(values: Tensor) -> Tensor:
-    """Return the column of the largest value of each row; ties go to the highest column."""
+    """Return the column of each row's largest value; ties go to the highest column."""
     return values.shape[1] - 1 - values.flip(1).argmax(dim=1)
 
 

@@ -1,7 +1,7 @@
 """The paper's margin bounds as numbers: the worst cost of a linear router on new inputs.
 
-Such bounds are loose. Use them to compare margins and norms, not to promise a figure. The paper's
-constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` depends on two scores only,
+Such bounds are loose. Use them to compare margins and norms, not to guarantee a figure. The paper's
+constant is larger than its proof requires: ``f -> Phi_rho(f_k - f_j)`` depends on only two scores,
 so its Lipschitz constant is ``sqrt(2) / rho``, not ``2 sqrt(p) / rho``. With ``constant="sharp"``
 the complexity term is smaller by a factor of ``sqrt(2 p)``, and the bound still holds.
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# Lipschitz constant of the margin loss: the paper's, or the smaller one that its proof allows.
+# Lipschitz constant of the margin loss: the paper's, or the smaller constant that its proof allows.
 Constant: TypeAlias = Literal["paper", "sharp"]
 
 
@@ -47,8 +47,8 @@ class MarginBound:
 
     Attributes:
         empirical: Margin loss on the sample.
-        complexity: Price of choosing among all functions of the given norm.
-        confidence: Price of holding with probability ``1 - delta``.
+        complexity: Term for choosing among all functions of the given norm.
+        confidence: Term for holding with probability ``1 - delta``.
 
     Example:
         >>> MarginBound(empirical=0.25, complexity=0.5, confidence=0.125).total
@@ -105,7 +105,7 @@ def rademacher_bound(
     The bound is ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
 
     Args:
-        counts: Rows labeled with each expert, shape (p,); they sum to m.
+        counts: Number of rows labeled with each expert, shape (p,); they sum to m.
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm F of the weights of the linear functions (Frobenius, with the intercept).
         feature_norms: Largest feature norm X_j among the rows of each label, a number or shape
@@ -141,7 +141,7 @@ def rademacher_complexity(
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm F of the weights.
         draws: Number of draws of the signs.
-        generator: Source of the signs; defaults to torch's own.
+        generator: Random generator for the signs; defaults to torch's.
 
     Example:
         >>> rademacher_complexity(  # one row: F |x| sqrt(p) / rho for any signs
@@ -192,7 +192,7 @@ def margin_bound(
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm of the router's weights, with the intercept.
         feature_norms: Largest feature norm among the rows of each label, a number or shape (p,).
-        delta: Probability of being wrong.
+        delta: Probability that the bound fails.
         constant: ``"paper"`` or ``"sharp"``.
         uniform: Whether the bound holds for all margins in (0, 1] at once.
 
@@ -236,8 +236,8 @@ def expected_margin_bound(
 ) -> MarginBound:
     """Bound the expected cost-sensitive zero-one loss with the complexity expected of a sample.
 
-    This is the first inequality of the paper's theorem. Its confidence term is less than a third of
-    that of :func:`margin_bound`. In return it requires knowledge of the distribution: the
+    This is the first inequality of the paper's theorem. Its confidence term is less than a third as
+    large as in :func:`margin_bound`. In return it requires knowledge of the distribution: the
     probability of each label, and norms that hold for every input and not only for the sample.
 
     Args:
@@ -248,7 +248,7 @@ def expected_margin_bound(
         label_shares: Probability of each label, shape (p,); they sum to 1.
         weight_norm: Norm of the router's weights, with the intercept.
         feature_norms: Largest feature norm of any input of each label, a number or shape (p,).
-        delta: Probability of being wrong.
+        delta: Probability that the bound fails.
         constant: ``"paper"`` or ``"sharp"``.
         uniform: Whether the bound holds for all margins in (0, 1] at once.
 
@@ -291,7 +291,7 @@ def deferral_margin_bound(
     constant: Constant = "paper",
     uniform: bool = False,
 ) -> MarginBound:
-    """Bound the deferral loss from a sample with rewards instead of labels, as routers have them.
+    """Bound the deferral loss from a sample with rewards instead of labels, as routers have.
 
     The bound is on the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss
     plus a constant that no router changes. The proof is the paper's: the Lipschitz constants of a
@@ -304,7 +304,7 @@ def deferral_margin_bound(
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm of the router's weights, with the intercept.
         row_norms: Feature norm of each row, with the 1 of the intercept, shape (m,).
-        delta: Probability of being wrong.
+        delta: Probability that the bound fails.
         constant: ``"paper"`` or ``"sharp"``.
         uniform: Whether the bound holds for all margins in (0, 1] at once.
 
@@ -366,12 +366,12 @@ def _deviation(
     """Return ``sqrt(log(1 / probability) / 2m)``, or its form for all margins at once.
 
     The uniform form is a union bound over the vectors of margins ``(2^-i_1, ..., 2^-i_p)``. Each
-    vector gets a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The
+    vector gets a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the failure probability. The
     shares sum to 1, and i_j is at most ``log2(2 / rho_j)``.
     """
     if not 0 < delta < 1:
         raise ArgumentError(f"delta must lie between 0 and 1, got {delta}.")
-    price = 0.0
+    union_bound_term = 0.0
     if uniform:
         largest = float(margins.max())
         if largest > 1:
@@ -379,5 +379,7 @@ def _deviation(
                 f"a uniform bound needs margins of at most 1, got {largest}; divide margins, scores"
                 " and the norm of the weights by the same number."
             )
-        price = float((math.log(math.pi**2 / 6) + 2 * torch.log(torch.log2(2 / margins))).sum())
-    return math.sqrt((math.log(1 / probability) + price) / (2 * rows))
+        union_bound_term = float(
+            (math.log(math.pi**2 / 6) + 2 * torch.log(torch.log2(2 / margins))).sum()
+        )
+    return math.sqrt((math.log(1 / probability) + union_bound_term) / (2 * rows))

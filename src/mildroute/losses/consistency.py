@@ -6,8 +6,8 @@ input, the bound is
 ``E(f) - E* + M <= sqrt(2 (E'(f) - E'* + M'))``
 
 with the deferral loss E, its lowest value E* in the class and its minimizability gap M on the left,
-and the same for the surrogate on the right. The gap is what the best router of the class pays above
-the best choice on every input. It is zero if the class contains that choice.
+and the same for the surrogate on the right. The gap is the excess cost of the class's best router
+over the best choice on every input. It is zero if the class contains that choice.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def minimizability_gap(
     any scores to a single input, and so choose any expert there.
 
     Args:
-        best_in_class: Lowest expected cost E* of a router of the class.
+        best_in_class: Lowest expected cost E* of a router in the class.
         expected_costs: Expected cost of each expert on each input, shape (n, p). Do not pass the
-            costs of single answers: their row-wise minimum is the cost of the oracle.
+            costs of single answers: their row-wise minimum is the oracle's cost.
         shares: Probability of each input, shape (n,); by default all inputs are equally likely.
 
     Example:
@@ -41,14 +41,14 @@ def minimizability_gap(
         >>> minimizability_gap(best_single, costs)  # of routers that ignore the input
         0.375
     """
-    lowest = check_costs(expected_costs).amin(dim=1)
+    best_costs = check_costs(expected_costs).amin(dim=1)
     if shares is None:
-        shares = torch.full_like(lowest, 1 / max(len(lowest), 1))
-    check_weights(shares, len(lowest))
-    bayes = float(shares.to(lowest.dtype) @ lowest)
+        shares = torch.full_like(best_costs, 1 / max(len(best_costs), 1))
+    check_weights(shares, len(best_costs))
+    bayes = float(shares.to(best_costs.dtype) @ best_costs)
     if best_in_class < bayes - 1e-6 * (1 + abs(bayes)):
         raise ArgumentError(
             f"no router can pay less than the best choice on every input, {bayes:.6g}, got"
-            f" best_in_class={best_in_class:.6g}; pass expected costs, not those of one answer."
+            f" best_in_class={best_in_class:.6g}; pass expected costs, not single answers' costs."
         )
     return max(best_in_class - bayes, 0.0)

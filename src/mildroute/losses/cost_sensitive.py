@@ -59,7 +59,7 @@ def upper_bound_scale(tau: float) -> float:
 def rho_margin_loss(margin: Tensor, rho: float | Tensor) -> Tensor:
     """Return ``min(1, max(0, 1 - margin / rho))``.
 
-    The loss is 1 for a wrong choice and 0 for one that is right by at least rho.
+    The loss is 1 for a wrong choice, and 0 for a right choice by a margin of at least rho.
 
     Args:
         margin: Difference of scores, any shape.
@@ -118,8 +118,10 @@ def cost_sensitive_zero_one_loss(
         tensor(0.4000)
     """
     _check_labels(scores, labels, costs)
-    paid = costs.gather(1, argmax_last(scores)[:, None])[:, 0] * (argmax_last(scores) != labels)
-    return reduce_rows(paid, weights, reduction)
+    chosen_costs = costs.gather(1, argmax_last(scores)[:, None])[:, 0] * (
+        argmax_last(scores) != labels
+    )
+    return reduce_rows(chosen_costs, weights, reduction)
 
 
 def cost_sensitive_margin_loss(
@@ -179,7 +181,7 @@ def cost_sensitive_loss(
         costs: c(x, k, j) of the row's label, shape (n, p), not negative.
         margins: Confidence margin of each label, shape (p,), positive.
         psi: ``"comp-sum"`` or ``"hinge"``.
-        tau: Member of the comp-sum family, at least 0; 1 is logistic.
+        tau: Parameter of the comp-sum family, at least 0; 1 is logistic.
         form: ``"max"`` or ``"smooth"``.
         weights: Weight of each row, shape (n,).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -215,9 +217,9 @@ def _psi(lead: Tensor, psi: Psi, tau: float) -> Tensor:
 def _leads(
     scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return leads of the label, the mask of the other experts, and costs in the same dtype.
+    """Return the label's leads, a mask of the other experts, and costs in the same dtype.
 
-    A lead is the score difference to one other expert, in units of the label's margin.
+    A lead is the score difference to another expert, in units of the label's margin.
     """
     _check_labels(scores, labels, costs)
     scores, costs, margins = full_precision(scores, costs, margins)

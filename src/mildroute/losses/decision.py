@@ -27,16 +27,16 @@ __all__ = ["Decision", "choose", "chosen_costs", "log_posterior", "posterior", "
 # Rules for turning scores into a choice.
 Decision: TypeAlias = Literal["consistent", "argmax"]
 
-# Number of transition probabilities held at once, so that memory does not grow with the rows.
+# Number of transition probabilities per block, so that memory does not grow with the rows.
 _BLOCK_ELEMENTS = 1 << 18
 
 
 def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
-    """Return the probability of each expert to be the right choice, decoded from scores.
+    """Return each expert's probability of being the right choice, decoded from scores.
 
     Args:
         scores: Router outputs, shape (n, p); finite.
-        margins: Margins of the router's loss, shape (p,), positive.
+        margins: The margins of the router's loss, shape (p,), positive.
         tau: Comp-sum parameter of the router's :func:`~mildroute.losses.functional.deferral_loss`,
             from 0; above 1 only for margins that are close:
             ``(tau - 1) * max(margins) < min(margins)``.
@@ -73,7 +73,7 @@ def choose(
 
     Args:
         scores: Router outputs, shape (n, p).
-        margins: Margins of the router's loss, shape (p,), positive.
+        margins: The margins of the router's loss, shape (p,), positive.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score).
         tau: As in :func:`posterior`.
 
@@ -97,7 +97,7 @@ def rank(
 
     Args:
         scores: Router outputs, shape (n, p).
-        margins: Margins of the router's loss, shape (p,), positive.
+        margins: The margins of the router's loss, shape (p,), positive.
         decision: As in :func:`choose`.
         tau: As in :func:`posterior`.
 
@@ -154,7 +154,7 @@ def _utilities(scores: Tensor, margins: Tensor, decision: Decision, tau: float) 
     _check_decodable(tau, values)
     if len(set(values)) == 1:
         return scores
-    # Rounded, so that experts whose posteriors are equal up to rounding tie.
+    # Round, so that experts whose posteriors are equal up to rounding errors tie.
     return log_posterior(scores, margins, tau=tau).round(
         decimals=5 if scores.dtype == torch.float32 else 10
     )
@@ -169,8 +169,12 @@ def _decode(scores: Tensor, margins: Tensor, tau: float, *, log: bool) -> Tensor
         check_tau(tau)
         _check_decodable(tau, values)
         if len(set(values)) == 1:
-            temperate = (2 - tau) / values[0] * scores
-            return torch.log_softmax(temperate, dim=1) if log else torch.softmax(temperate, dim=1)
+            scaled_scores = (2 - tau) / values[0] * scores
+            return (
+                torch.log_softmax(scaled_scores, dim=1)
+                if log
+                else torch.softmax(scaled_scores, dim=1)
+            )
         block = max(1, _BLOCK_ELEMENTS // scores.shape[1] ** 2)
         return torch.cat(
             [
@@ -187,15 +191,16 @@ def _check_decodable(tau: float, margins: Sequence[float]) -> None:
     """
     if (tau - 1) * max(margins) >= min(margins):
         raise ArgumentError(
-            "(tau - 1) * largest margin must be below the smallest one to decode a posterior, got"
-            f" tau {tau} and margins from {min(margins)} to {max(margins)}; train with tau up to 1."
+            "(tau - 1) * largest margin must be below the smallest margin to decode a posterior,"
+            f" got tau {tau} and margins from {min(margins)} to {max(margins)};"
+            " train with tau up to 1."
         )
 
 
 def _normalize(log_masses: Tensor, *, log: bool) -> Tensor:
     """Return the softmax of each row, or its logarithm.
 
-    For rows as short as these it is several times faster than torch's own.
+    For such short rows it is several times faster than torch's implementation.
     """
     below_best = log_masses - log_masses.amax(dim=1, keepdim=True)
     masses = below_best.exp()
@@ -204,10 +209,10 @@ def _normalize(log_masses: Tensor, *, log: bool) -> Tensor:
 
 
 def _log_masses(scores: Tensor, margins: Tensor, tau: float) -> Tensor:
-    """Return the logarithm of the posterior up to a constant for each row.
+    """Return the logarithm of the posterior, up to a constant per row.
 
-    The chain S may stay in its best state for longer than a float can count, so its jump chain is
-    solved instead, which never stays: from each state it goes to the best one with probability at
+    The chain S may stay in its best state for longer than a float can count, so this solves its
+    jump chain, which never stays: from each state it jumps to the best state with probability at
     least 1 / (p - 1), so the system is well conditioned for scores of any size. The time spent in a
     state, 1 / (1 - S[k, k]), is added afterwards as a logarithm.
     """
@@ -219,25 +224,27 @@ def _log_masses(scores: Tensor, margins: Tensor, tau: float) -> Tensor:
     jumps = torch.addcmul(-best_other[:, None, :], below_best[:, :, None], inverse).exp_()
     jumps.diagonal(dim1=1, dim2=2).zero_()
     totals = jumps.sum(dim=1)
-    own = below_best * inverse
+    own_scores = below_best * inverse
     log_others = best_other + totals.log()
-    log_all = torch.logaddexp(log_others, own)
+    log_all = torch.logaddexp(log_others, own_scores)
     visits = _visits_between_returns(jumps.div_(totals[:, None, :]), home[:, 0])
-    return margins.log() + visits.log() - (log_others - log_all) - (1 - tau) * (log_all - own)
+    return (
+        margins.log() + visits.log() - (log_others - log_all) - (1 - tau) * (log_all - own_scores)
+    )
 
 
 def _visits_between_returns(jumps: Tensor, home: Tensor) -> Tensor:
-    """Return the expected visits of each state between two visits of ``home``.
+    """Return the expected number of visits to each state between two visits to ``home``.
 
     They are proportional to the stationary distribution.
 
     Args:
         jumps: Probability of the jump from column k to row j, shape (n, p, p), columns sum to 1;
             overwritten.
-        home: A state that every other one reaches at once with some probability, shape (n,).
+        home: A state that every other state can reach in one jump, shape (n,).
 
     Returns:
-        Visits, shape (n, p), not negative, 1 at home.
+        Visits, shape (n, p), nonnegative, 1 at home.
     """
     rows = torch.arange(len(home), device=home.device)
     system = jumps.neg_()

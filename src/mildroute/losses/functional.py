@@ -1,7 +1,7 @@
-"""Surrogates of the deferral loss: convex or smooth functions of the scores of a router.
+"""Surrogates of the deferral loss: convex or smooth functions of a router's scores.
 
-All take scores and rewards of shape (n, p), optional row weights and a reduction, and compute in at
-least float32 regardless of autocast.
+All functions take scores and rewards of shape (n, p), optional row weights and a reduction, and
+compute in at least float32 regardless of autocast.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def deferral_loss(
         scores: Router outputs, shape (n, p).
         rewards: Weight of each expert on each row, shape (n, p), not negative.
         margins: Confidence margin of each expert, shape (p,), positive.
-        tau: Member of the comp-sum family, at least 0; 1 is logistic, convex for tau up to 1.
+        tau: Parameter of the comp-sum family, at least 0; 1 is logistic, convex for tau up to 1.
         weights: Weight of each row, shape (n,).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -81,7 +81,7 @@ def pairwise_loss(
 
     The loss is ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
 
-    It takes p^2 operations per row. Arguments are those of :func:`deferral_loss`. For two experts
+    It takes p^2 operations per row. Arguments are as in :func:`deferral_loss`. For two experts
     the two losses are equal.
 
     Example:
@@ -97,8 +97,8 @@ def pairwise_loss(
         pairs = comp_sum(
             -F.logsigmoid((scores[:, :, None] - scores[:, None, :]) / margins[:, None]), tau
         )
-        own = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
-        losses = (rewards * pairs.masked_fill(own, 0).sum(dim=2)).sum(dim=1)
+        is_same = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
+        losses = (rewards * pairs.masked_fill(is_same, 0).sum(dim=2)).sum(dim=1)
         return reduce_rows(losses, weights, reduction)
 
 
@@ -148,7 +148,7 @@ def tdef_loss(
 def cross_entropy(
     scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Return the cross-entropy on the winner of each row, ties split, ignoring its winning margin.
+    """Return the cross-entropy on each row's winner; ties are split, winning margins ignored.
 
     Arguments are as in :func:`deferral_loss`.
 
@@ -173,8 +173,8 @@ def weighted_cross_entropy(
     Args:
         scores: Router outputs, shape (n, p).
         rewards: Rewards, shape (n, p); the largest of a row wins.
-        counts: How often each expert wins on the training set, shape (p,); zeros count as half of
-            the smallest positive one.
+        counts: Number of wins of each expert on the training set, shape (p,); a zero counts as half
+            of the smallest positive count.
         weights: Weight of each row, shape (n,).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -201,14 +201,14 @@ def ldam_loss(
 ) -> Tensor:
     """Return the LDAM loss (Cao et al., 2019) on the winner.
 
-    This is the cross-entropy of ``s * scores`` after the margin of the winner is subtracted from
-    its score. Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
+    This is the cross-entropy of ``s * scores`` after the winner's margin is subtracted from its
+    score. Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
 
     Args:
-        scores: Router outputs, shape (n, p); the authors of LDAM use cosines.
+        scores: Router outputs, shape (n, p); LDAM's authors use cosines.
         rewards: Rewards, shape (n, p); the largest of a row wins, ties are split equally.
-        counts: How often each expert wins on the training set, shape (p,); zeros count as half of
-            the smallest positive one.
+        counts: Number of wins of each expert on the training set, shape (p,); a zero counts as half
+            of the smallest positive count.
         s: Scale of the scores.
         max_margin: Margin of the rarest expert.
         weights: Weight of each row, shape (n,).
@@ -230,12 +230,14 @@ def ldam_loss(
         handicap = s * max_margin * rarity / rarity.max()
         surprise = log_margin_sum(s * scores, torch.ones_like(handicap)).clamp_min(0)
         # log(1 + (e^surprise - 1) e^handicap), in a form that neither overflows nor divides by zero
-        lowered = (
+        handicapped_surprise = (
             surprise
             + handicap
             + torch.log(-torch.expm1(-surprise) + torch.exp(-surprise - handicap))
         )
-        return reduce_rows((winner_targets(rewards) * lowered).sum(dim=1), weights, reduction)
+        return reduce_rows(
+            (winner_targets(rewards) * handicapped_surprise).sum(dim=1), weights, reduction
+        )
 
 
 def _expert_counts(counts: Tensor, scores: Tensor) -> Tensor:

@@ -49,5 +49,5 @@ class LossModule(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the function's name and its non-tensor arguments."""
-        shown = [f"{name}={value!r}" for name, value in self.constants.items()]
-        return ", ".join([getattr(self.function, "__name__", repr(self.function)), *shown])
+        constants = [f"{name}={value!r}" for name, value in self.constants.items()]
+        return ", ".join([getattr(self.function, "__name__", repr(self.function)), *constants])

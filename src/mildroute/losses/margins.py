@@ -1,9 +1,9 @@
-"""Confidence margins, which set by how much each expert should win.
+"""Confidence margins: the score differences by which experts should win.
 
 The paper draws an input and then a label k from p(k | x), which is proportional to the rewards, and
 m_k is the number of rows with the label k. :func:`reward_mass` returns the expected counts.
-:func:`winner_counts` assigns each row to its winner instead. Both agree for one-hot rewards. They
-differ much for the sum reward, with which every expert is a likely label of every row.
+:func:`winner_counts` assigns each row to its winner instead. Both agree for one-hot rewards, and
+differ widely for the sum reward, under which every expert is a likely label of every row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["feature_norms", "reward_mass", "smoothed_win_counts", "theory_margin
 
 
 def winner_counts(costs: Tensor) -> Tensor:
-    """Count how often each expert is the best one; tied experts share the row equally.
+    """Count the rows on which each expert is best; tied experts share a row equally.
 
     This is an alternative to :func:`reward_mass`, the paper's m_k, that does not depend on the
-    reward. Theory margins of winner counts, with the sum reward and the largest score, choose wrong
-    experts once one expert wins much more often than another; see the page on margins.
+    reward. With the sum reward and the argmax decision, theory margins from winner counts choose
+    wrong experts once one expert wins much more often than another; see the page on margins.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -42,7 +42,7 @@ def reward_mass(rewards: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the paper's m_k: ``sum_i rewards[i, k] / sum_j rewards[i, j]``.
 
     The paper labels each row with one expert, drawn in proportion to the row's rewards. This is the
-    expected number of rows with each label. A row without any reward has no label and no weight in
+    expected number of rows with each label. A row without rewards has no label and no weight in
     the loss, so it counts for no expert.
 
     Args:
@@ -72,16 +72,16 @@ def reward_mass(rewards: Tensor, weights: Tensor | None = None) -> Tensor:
 def feature_norms(features: Tensor, rewards: Tensor) -> Tensor:
     """Return the norm bounds X_k: the largest feature norm among the rows that may carry label k.
 
-    A row may carry the label k if it has a reward for k. Under the sum reward nearly every row does
-    for every expert, so a linear router has equal X_k, and :func:`theory_margins` may ignore them.
-    They differ if rewards are zero, or if each expert has its own features.
+    A row may carry the label k if it has a reward for k. Under the sum reward, nearly every row may
+    carry every label, so a linear router's X_k are equal and :func:`theory_margins` may ignore
+    them. They differ if rewards are zero, or if each expert has its own features.
 
     Args:
         features: Features of each row, shape (n, d), with the 1 of an intercept if there is one.
         rewards: Rewards, shape (n, p), not negative.
 
     Returns:
-        Norms, shape (p,). An expert without any reward has the largest norm of all rows.
+        Norms, shape (p,). An expert without rewards gets the largest norm of all rows.
 
     Example:
         >>> features = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
@@ -107,7 +107,7 @@ def _check_matrix(rewards: Tensor) -> None:
 
 
 def smoothed_win_counts(counts: Tensor) -> Tensor:
-    """Replace each count of zero by half of the smallest positive one.
+    """Replace each zero count by half of the smallest positive count.
 
     This keeps margins and class weights positive and finite. If all counts are zero, all become 1.
     """
@@ -126,7 +126,7 @@ def theory_margins(
     norms: Tensor | None = None,
     distinct: int | None = None,
 ) -> Tensor:
-    """Return the margins of a given sum that minimize the complexity term of the paper's bound.
+    """Return the margins with a given sum that minimize the complexity term of the paper's bound.
 
     ``rho_k = scale * (m_k X_k^2)^(1/3) / sum_j (m_j X_j^2)^(1/3) + offset``.
 
@@ -135,14 +135,14 @@ def theory_margins(
 
     Args:
         counts: The m_k, shape (p,): :func:`reward_mass` for the paper's, or :func:`winner_counts`.
-        exponent: Power of the counts; 1/3 is the paper's.
+        exponent: Exponent of the counts; 1/3 in the paper.
         scale: Sum of the margins before the offset.
-        offset: Added to each margin; a large one makes them nearly equal.
+        offset: Constant to add to each margin; a large offset makes them nearly equal.
         norms: Norm bound X_k of each expert's features, shape (p,), such as :func:`feature_norms`;
-            defaults to equal ones, as for a linear router.
-        distinct: Number of experts with a margin of their own, those with the largest
+            defaults to equal norms, as for a linear router.
+        distinct: Number of experts with their own margin: the experts with the largest
             ``m_k X_k^2``. The others share the margin of their mean term, which is the best shared
-            one, as the paper suggests for many experts. `None` gives each expert its own.
+            margin, as the paper suggests for many experts. `None` gives each expert its own.
 
     Returns:
         Margins, shape (p,), positive and finite.
@@ -176,8 +176,8 @@ def theory_margins(
     )
     terms = mass / mass.max() * (1 if norms is None else norms.to(mass.dtype) ** 2)
     if distinct is not None:
-        rare = terms.argsort(descending=True, stable=True)[distinct:]
-        terms = terms.index_fill(0, rare, float(terms[rare].mean()) if len(rare) else 1.0)
+        shared = terms.argsort(descending=True, stable=True)[distinct:]
+        terms = terms.index_fill(0, shared, float(terms[shared].mean()) if len(shared) else 1.0)
     powered = terms**exponent
     margins = scale * powered / powered.sum() + offset
     check_margins(margins, len(margins))

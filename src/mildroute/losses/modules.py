@@ -1,4 +1,4 @@
-"""The losses as PyTorch modules of scores and costs, as a training loop calls them."""
+"""The losses as PyTorch modules of scores and costs, for use in a training loop."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = [
 ]
 
 
-# Margins by name. ``"theory"`` are the paper's, from its own m_k; ``"winner_counts"`` are the same
-# with wins as m_k; ``"uniform"`` are 1 for each expert.
+# Margins by name: ``"theory"`` for the paper's margins, from its m_k; ``"winner_counts"`` for the
+# same with the number of wins as m_k; ``"uniform"`` for margins of 1.
 MarginChoice: TypeAlias = Literal["theory", "winner_counts", "uniform"]
 
 
 class MILDLoss(nn.Module):
     """The paper's deferral loss: rewards from the costs, and a confidence margin for each expert.
 
-    The loss is ``sum_k w_k * log sum_j exp((f_j - f_k) / rho_k)``, where w are the rewards of a
-    row. With one-hot rewards, the paper's case C(x) = 1, this is the IMMAX loss for imbalanced
-    classes (Cortes et al., 2025).
+    The loss is ``sum_k w_k * log sum_j exp((f_j - f_k) / rho_k)``, where w are a row's rewards.
+    With one-hot rewards, the paper's case C(x) = 1, this is the IMMAX loss for imbalanced classes
+    (Cortes et al., 2025).
 
-    If margins differ, the largest score is not the best choice, even at the minimum. Decide with
-    ``choose(scores, loss.margins)``.
+    If margins differ, the largest score is not the best choice, even at the loss's minimum. Decide
+    with ``choose(scores, loss.margins)``.
 
     Args:
         margins: Margin of each expert, shape (p,), positive.
-        reward: ``"sum"``, the paper's; ``"complement"`` or ``"gap"``.
+        reward: ``"sum"`` (the paper's), ``"complement"`` or ``"gap"``.
         reward_scale: Largest cost that the complement reward can represent; ignored by the others.
-        tau: Member of the comp-sum family; 1 is the logistic loss of the paper.
+        tau: Parameter of the comp-sum family; 1 is the paper's logistic loss.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
@@ -87,14 +87,14 @@ class MILDLoss(nn.Module):
         tau: float = 1.0,
         reduction: Reduction = "mean",
     ) -> MILDLoss:
-        """Fix the margins, and the scale of the complement reward, on the training rows.
+        """Create the loss with margins and the complement's scale from the training rows.
 
         Args:
             costs: Costs of all training rows, shape (n, p): nested lists, an array or a tensor.
-            reward: ``"sum"``, the paper's; ``"complement"`` or ``"gap"``.
+            reward: ``"sum"`` (the paper's), ``"complement"`` or ``"gap"``.
             margins: ``"theory"``, the paper's, which sum to 1; ``"winner_counts"``, the same with
                 the number of wins for m_k; ``"uniform"``, 1 for each; or p positive numbers.
-            tau: Member of the comp-sum family; 1 is the logistic loss of the paper.
+            tau: Parameter of the comp-sum family; 1 is the paper's logistic loss.
             reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         """
         cost_matrix = as_costs(costs)
@@ -141,7 +141,7 @@ class TDEFLoss(nn.Module):
 
     @classmethod
     def from_costs(cls, costs: object, *, reduction: Reduction = "mean") -> TDEFLoss:
-        """Fix the scale of the rewards on the training rows, shape (n, p)."""
+        """Create the loss with the rewards' scale from the training rows, shape (n, p)."""
         return cls(reward_scale=complement_scale(as_costs(costs)), reduction=reduction)
 
     def forward(self, scores: Tensor, costs: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -150,15 +150,15 @@ class TDEFLoss(nn.Module):
         return tdef_loss(scores, rewards, weights=weights, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        """Describe the scale of the rewards."""
+        """Describe the rewards' scale."""
         return f"reward_scale={self.reward_scale:g}"
 
 
 class CrossEntropyLoss(nn.Module):
-    """The cross-entropy on the cheapest expert of each row, ties split equally.
+    """The cross-entropy on each row's cheapest expert; ties are split equally.
 
-    The loss takes costs, not labels as ``torch.nn.CrossEntropyLoss`` does, and ignores by how much
-    the cheapest expert won.
+    Unlike ``torch.nn.CrossEntropyLoss``, it takes costs instead of labels. It ignores the margin by
+    which the cheapest expert wins.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -178,7 +178,7 @@ class CrossEntropyLoss(nn.Module):
 
 
 class LDAMLoss(nn.Module):
-    """The LDAM loss on the cheapest expert (Cao et al., 2019): rare ones must win by more.
+    """The LDAM loss on the cheapest expert (Cao et al., 2019): rare winners need larger margins.
 
     Args:
         counts: Number of training rows that each expert wins, shape (p,).
@@ -217,7 +217,7 @@ class LDAMLoss(nn.Module):
         max_margin: float = 0.5,
         reduction: Reduction = "mean",
     ) -> LDAMLoss:
-        """Count the wins on the training rows, shape (n, p)."""
+        """Create the loss with the number of wins on the training rows, shape (n, p)."""
         return cls(winner_counts(as_costs(costs)), s=s, max_margin=max_margin, reduction=reduction)
 
     def forward(self, scores: Tensor, costs: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -241,15 +241,15 @@ class CostSensitiveLoss(nn.Module):
     """The loss of the paper's general algorithm, with its own cost c(x, k, j) for every confusion.
 
     The loss is ``max_{j != k} c(x, k, j) * Psi((f_k - f_j) / rho_k)`` for a row with the label k.
-    Add a squared norm of the weights, such as the weight decay of an optimizer, to get the paper's
+    Add a squared norm of the weights, such as an optimizer's weight decay, to get the paper's
     algorithm.
 
     Args:
         margins: Margin of each label, shape (p,), positive.
         costs: c(k, j) if it does not depend on the row, shape (p, p); `None` (the default) if
-            ``forward`` receives the costs of each row.
+            ``forward`` receives each row's costs.
         psi: ``"comp-sum"`` or ``"hinge"``.
-        tau: Member of the comp-sum family; 1 is logistic.
+        tau: Parameter of the comp-sum family; 1 is logistic.
         form: ``"max"``, or ``"smooth"`` for the paper's bound on the maximum.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -298,7 +298,7 @@ class CostSensitiveLoss(nn.Module):
         form: Form = "max",
         reduction: Reduction = "mean",
     ) -> CostSensitiveLoss:
-        """Fix the margins on the labels of the training rows.
+        """Create the loss with margins from the training labels.
 
         Args:
             labels: Label of each training row, shape (n,).
@@ -306,7 +306,7 @@ class CostSensitiveLoss(nn.Module):
             margins: ``"theory"``, the paper's, from the m_k rows with each label; they sum to 1.
                 ``"uniform"``, 1 for each label; or p positive numbers.
             psi: ``"comp-sum"`` or ``"hinge"``.
-            tau: Member of the comp-sum family; 1 is logistic.
+            tau: Parameter of the comp-sum family; 1 is logistic.
             form: ``"max"``, or ``"smooth"`` for the paper's bound on the maximum.
             reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         """
@@ -327,7 +327,7 @@ class CostSensitiveLoss(nn.Module):
             scores: Outputs, shape (n, p).
             labels: Label k of each row, shape (n,).
             costs: c(x, k, j) of the row's label, shape (n, p), or of every label, shape (n, p, p);
-                `None` uses the costs that do not depend on the row.
+                `None` uses the constructor's costs.
             weights: Weight of each row, shape (n,).
         """
         if costs is None:

@@ -1,4 +1,4 @@
-"""Reductions of the losses of rows to the number that is minimized."""
+"""Reductions of row losses to a scalar."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) -> Tensor:
-    """Weight and reduce the losses of the rows.
+    """Weight and reduce row losses.
 
     Args:
         losses: Loss of each row, shape (n,).
         weights: Weight of each row, shape (n,), or `None` for equal weights.
-        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` sums, ``"none"`` keeps
-            the rows.
+        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` adds, ``"none"`` keeps
+            one loss per row.
 
     Returns:
         A scalar, or shape (n,) for ``"none"``.

@@ -1,6 +1,6 @@
-"""Rewards: the evidence of a row's costs in favor of each expert.
+"""Rewards: the evidence in favor of each expert, from a row's costs.
 
-For any constant m of a row, ``sum_k (m - c_k) * 1[choice != k]`` is the cost of the choice plus a
+For any constant m per row, ``sum_k (m - c_k) * 1[choice != k]`` is the cost of the choice plus a
 constant, so all three rewards have the deferral loss as their target. Their surrogates differ: see
 each function.
 """
@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 
-# Name of a reward.
+# Names of the rewards.
 Reward: TypeAlias = Literal["sum", "complement", "gap"]
 
 
 def sum_rewards(costs: Tensor) -> Tensor:
-    """Return the reward of each expert: the summed costs of all others (the paper's Lemma 1).
+    """Return each expert's reward: the sum of the other experts' costs (the paper's Lemma 1).
 
     For more than two experts the rewards are close to uniform and act like strong label smoothing.
 
@@ -45,12 +45,12 @@ def sum_rewards(costs: Tensor) -> Tensor:
         >>> sum_rewards(torch.tensor([[0.0, 1.0, 1.0]]))
         tensor([[2., 1., 1.]])
     """
-    _refuse_negative(costs)
+    _check_nonnegative(costs)
     return costs.sum(dim=1, keepdim=True) - costs
 
 
 def complement_scale(costs: Tensor) -> float:
-    """Return the constant that scales costs to at most 1: the largest cost, and at least 1.
+    """Return the constant that scales costs to at most 1: the largest cost, or 1 if that is larger.
 
     Compute it on the training rows and store it with the router, so that all rows are scaled alike.
 
@@ -69,7 +69,7 @@ def complement_rewards(costs: Tensor, scale: float) -> Tensor:
 
     Args:
         costs: Cost of each expert on each row, shape (n, p), at most ``scale``.
-        scale: The constant of :func:`complement_scale`.
+        scale: The constant from :func:`complement_scale`.
 
     Returns:
         Rewards, shape (n, p), not negative.
@@ -91,9 +91,9 @@ def complement_rewards(costs: Tensor, scale: float) -> Tensor:
 
 
 def gap_rewards(costs: Tensor) -> Tensor:
-    """Return the reward of each expert: the row's largest cost minus its own.
+    """Return each expert's reward: the row's largest cost minus the expert's own.
 
-    Rewards are not negative for any real costs; a row on which all experts cost the same has no
+    Rewards are nonnegative for any real costs; a row on which all experts cost the same has no
     weight.
 
     Args:
@@ -118,7 +118,7 @@ def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
         reward: ``"sum"``, ``"complement"`` or ``"gap"``.
-        scale: The constant of :func:`complement_scale`, required by ``"complement"`` only.
+        scale: The constant from :func:`complement_scale`, required only by ``"complement"``.
 
     Returns:
         Rewards, shape (n, p).
@@ -141,7 +141,7 @@ def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> 
 
 
 def winner_targets(rewards: Tensor) -> Tensor:
-    """Return 1 for the best expert of each row and 0 for the others; ties share the 1 equally.
+    """Return 1 for each row's best expert and 0 for the others; tied experts share the 1 equally.
 
     Args:
         rewards: Rewards (or negated costs), shape (n, p); the largest wins.
@@ -159,7 +159,7 @@ def winner_targets(rewards: Tensor) -> Tensor:
     return best / best.sum(dim=1, keepdim=True)
 
 
-def _refuse_negative(costs: Tensor) -> None:
+def _check_nonnegative(costs: Tensor) -> None:
     if check_costs(costs).numel() and float(costs.min()) < 0:
         raise CostError(
             f"the sum reward needs costs of at least 0, got {float(costs.min())}; add a constant,"
