@@ -99,7 +99,7 @@ def instruction(name: str) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_every_yaml_file_can_be_read(path: Path) -> None:
-    assert yaml.safe_load(path.read_text())
+    assert all(yaml.safe_load_all(path.read_text()))
 
 
 @pytest.mark.parametrize("query", queries())

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_workers import get, metric, until
 
 from docs.tutorials.generate import free_port
 from tests.cli.test_serve import ask, experts_file, fitted, running
+from tests.cli.test_serve_workers import get, metric, until
 from tests.experts.hostile_server import HostileServer, says
 
 

@@ -242,8 +242,14 @@ def _links_with_evidence(
     if scores is None or int(linked.max()) + 1 >= _MIN_REMAINING_SHARE * (int(codes.max()) + 1):
         return linked
     first_rows = np.unique(codes, return_index=True)[1]
-    similarity = _component_similarity(linked[first_rows], _cluster_means(codes, scores))
-    return _split_components(linked, codes, similarity < SHARED_OUTCOME)
+    components = linked[first_rows]
+    similarity, pooled = _component_similarity(components, _cluster_means(codes, scores))
+    is_split = similarity < SHARED_OUTCOME
+    if pooled < SHARED_OUTCOME:
+        # Against the pooled evidence, small components would be chosen by chance: on an easy kind
+        # of prompt, all experts are right almost everywhere.
+        is_split |= np.bincount(components) <= _PRIOR_ROWS
+    return _split_components(linked, codes, is_split)
 
 
 def _split_components(
@@ -255,8 +261,10 @@ def _split_components(
 
 def _component_similarity(
     codes: NDArray[np.intp], scores: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return each cluster's outcome similarity, shrunk toward the pooled similarity, shape (k,).
+) -> tuple[NDArray[np.float64], float]:
+    """Return each cluster's outcome similarity, shape (k,), and the pooled one.
+
+    The former are shrunk toward the latter.
 
     This is the similarity over all experts, or the most similar expert's if chance does not explain
     it: copies of a prompt may share one expert's outcome while other experts' scores are noise.
@@ -276,7 +284,7 @@ def _component_similarity(
                 (np.pad(squares, padding), np.pad(degrees, padding), variance, chance_similarity)
             )
     if not parts:
-        return np.zeros(n_clusters)
+        return np.zeros(n_clusters), 0.0
     all_squares = np.sum([squares for squares, *_ in parts], axis=0)
     weighted_degrees = np.sum([degrees * variance for _, degrees, variance, _ in parts], axis=0)
     total = sum(variance for _, _, variance, _ in parts)
@@ -285,7 +293,7 @@ def _component_similarity(
         similarity, pooled = _shrunk_similarity(squares, degrees, variance)
         if pooled - chance_similarity > best[1]:
             best = similarity - chance_similarity, pooled - chance_similarity
-    return best[0]
+    return best
 
 
 def _shrunk_similarity(
