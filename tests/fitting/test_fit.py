@@ -391,7 +391,7 @@ def test_data_that_are_no_table_are_refused(data: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        ("budget", "x", "a budget must be a finite number, not negative, got 'x'; give dollars"),
+        ("budget", "x", "a budget must be a finite number, not negative, got 'x'; pass dollars"),
         ("budget", None, "a budget must be a finite number"),
         ("quality", True, "a quality must be a finite number, not negative, got True; 0.95"),
         ("quality", float("nan"), "a quality must be a finite number, not negative, got nan"),
