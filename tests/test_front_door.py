@@ -148,7 +148,7 @@ def test_a_table_is_described_and_routers_compared_from_a_data_frame() -> None:
     ("call", "words"),
     [
         (lambda data: mildroute.fit(data, target=0.95), r"quality=0.95.* budget=0.95"),
-        (lambda data: mildroute.fit(data, quality=0.9, budget=1), "one target at most"),
+        (lambda data: mildroute.fit(data, quality=0.9, budget=1), "at most one target"),
         (lambda data: mildroute.fit(data, prices=PRICES, quality=95), "0.95"),
         (lambda data: mildroute.compare(data, data), "one table is enough"),
         (lambda data: mildroute.fit(data, input="Question"), "Prompt"),

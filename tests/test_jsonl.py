@@ -167,7 +167,7 @@ def test_no_room_for_a_new_file_lets_the_old_one_grow(
     lines = JsonlWriter(tmp_path, rows=1)
     lines.append(b'{"a":1}')
     monkeypatch.setattr(
-        JsonlWriter, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full"))
+        JsonlWriter, "_open_file", lambda _: (_ for _ in ()).throw(OSError(28, "full"))
     )
     assert all(lines.append(b'{"a":%d}' % number) for number in (2, 3))
     monkeypatch.undo()
@@ -259,7 +259,7 @@ def test_where_no_new_file_can_be_made_the_old_one_grows_on_if_it_is_somewhere(
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    lines._look_at = 0.0
+    lines._next_check = 0.0
     opened: list[float] = []
     real = os.open
     monkeypatch.setattr(os, "open", lambda *_, **__: opened.append(0.0) or refuse())
@@ -284,7 +284,7 @@ def test_a_line_is_booked_on_the_file_that_has_it(tmp_path: Path) -> None:
     assert lines.path != full
     gone = lines.path
     gone.unlink()
-    lines._look_at = 0.0
+    lines._next_check = 0.0
     assert lines.append(b"{}") == (lines.path.stem, 3)
     assert lines.path != gone
     lines.close()
@@ -295,7 +295,7 @@ def test_lines_of_a_folder_that_became_a_file_are_counted_as_lost(tmp_path: Path
     assert lines.append(b"{}")
     shutil.rmtree(tmp_path / "log")
     (tmp_path / "log").write_text("")
-    lines._look_at = 0.0
+    lines._next_check = 0.0
     assert not lines.append(b"{}")
     assert not lines.append(b"{}")
     assert lines.lost == 2

@@ -1,7 +1,7 @@
 """Learn which expert should answer, from a table of what each expert cost.
 
-Importing this package loads neither torch nor any optional dependency: what it exports is imported
-when it is first used.
+Importing this package loads neither torch nor any optional dependency; exports are imported when
+first used.
 
 Example:
     >>> import mildroute as mr
@@ -76,6 +76,5 @@ __all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # Packages are reachable as attributes, too, but completion shows the things that people type
-    # first.
+    # Packages are also available as attributes, but completion lists only the main exports.
     return importlib.import_module(f"{__name__}.{name}") if name in _PACKAGES else _get(name)

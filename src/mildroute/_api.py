@@ -30,7 +30,7 @@ from mildroute.routers.training_rows import Progress
 
 @dataclass(frozen=True)
 class DataDescription:
-    """Columns, prices and units of data; see the arguments of :func:`fit`."""
+    """The columns, prices and units of data; see the arguments of :func:`fit`."""
 
     input: str | None = None
     scores: Mapping[str, str] | Sequence[str] | None = None
@@ -43,7 +43,7 @@ class DataDescription:
     def read(
         self, data: Any, *, missing: str = "raise", answers: bool = False
     ) -> tuple[CostTable, tuple[str, ...]]:
-        """Return the table, and sentences on what was inferred."""
+        """Return the table, and sentences about inferred columns."""
         return CostTable.from_any(
             data,
             input=self.input,
@@ -58,9 +58,9 @@ class DataDescription:
         )
 
     def or_else(self, other: DataDescription) -> DataDescription:
-        """Return these options, with those of another for all that are `None`."""
-        mine = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(other, **mine)
+        """Return these options, with `None` replaced by another description's values."""
+        explicit = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **explicit)
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,13 @@ class Route:
 
     Attributes:
         expert: Name of the expert that should answer.
-        score: Expected score of that expert, or `None` if the router cannot estimate it.
-        dollars: Expected dollars of its answer, or `None`.
-        why: One sentence.
-        margin: Confidence of the choice: the expert's expected score beyond the next best, after
-            the price of both. Near 0 either will do. `None` without expected scores.
-        ranking: Names of all experts, in the order in which to ask them.
+        score: The expert's expected score, or `None` if the router cannot estimate it.
+        dollars: The expected cost of its answer in dollars, or `None`.
+        why: The reason for the choice, in one sentence.
+        margin: Confidence of the choice: the difference between the expert's expected score and the
+            next best expert's, net of prices. Near 0, either is fine. `None` without expected
+            scores.
+        ranking: Names of all experts, in the order in which to call them.
 
     Example:
         >>> Route("small", 0.9, 0.001, "it is cheaper.", 0.8, ("small", "large")).expert
@@ -95,7 +96,7 @@ class FitResult(FittedRouter):
 
     Attributes:
         table: The rows that the router was fitted on.
-        notes: Sentences on how the data were read.
+        notes: Sentences about how the data were read.
         description: Columns, prices and units as the caller specified them, which ``evaluate``
             reuses for other rows.
 
@@ -118,11 +119,11 @@ class FitResult(FittedRouter):
         return FitPlots(self, self.table)
 
     def route(self, text: str, *, request_id: str | None = None) -> Route:
-        """Return the expert that should answer a text; the gateway decides the same.
+        """Return the expert that should answer a text, as the gateway would decide.
 
         Args:
             text: The input.
-            request_id: Seeds the random draw of a mixed operating point; defaults to the text.
+            request_id: Seed for the random split of a mixed operating point; defaults to the text.
         """
         if not isinstance(text, str):
             raise ArgumentError(
@@ -142,12 +143,14 @@ class FitResult(FittedRouter):
     def _margin(self, routed: RoutedInput) -> float | None:
         if routed.scores is None:
             return None
-        worth = list(routed.scores)
+        net_scores = list(routed.scores)
         if self.point is not None and routed.dollars is not None:
             weight = self.router.router_.curve.exchange_rate(self.point)
-            worth = [each - weight * paid for each, paid in zip(worth, routed.dollars, strict=True)]
-        own = worth.pop(routed.expert)
-        return own - max(worth, default=own)
+            net_scores = [
+                each - weight * paid for each, paid in zip(net_scores, routed.dollars, strict=True)
+            ]
+        own = net_scores.pop(routed.expert)
+        return own - max(net_scores, default=own)
 
     def evaluate(
         self,
@@ -167,9 +170,9 @@ class FitResult(FittedRouter):
         latency_unit: str | None = None,
         output_tokens: float | Mapping[str, float] | None = None,
     ) -> router_evaluation.RouterEvaluation:
-        """Measure the router on other rows, with the arguments of :func:`evaluate`.
+        """Measure the router on other rows; arguments are as in :func:`evaluate`.
 
-        Columns and prices default to those of the fit.
+        Columns and prices default to the values given to the fit.
         """
         own = DataDescription(
             input, scores, prices, experts, score_scale, latency_unit, output_tokens
@@ -195,7 +198,7 @@ class FitResult(FittedRouter):
         return save_router(self.router, folder, card=self.card(self.table))
 
     def __str__(self) -> str:
-        """Return the savings in a sentence, how the point was chosen, and any warnings."""
+        """Describe the savings, the choice of the operating point, and any warnings."""
         shares = ""
         if self.point is not None:
             named = sorted(
@@ -208,9 +211,9 @@ class FitResult(FittedRouter):
         note = f"operating point: {self.note}"
         if self.point is not None and (target is None or target.kind != "price weight"):
             note += f", with {self.point.confidence:.0%} confidence"
-        three = [_line_words(line) for line in self.lines]
-        further = [each.sentence for each in (self.new_groups, self.later) if each is not None]
-        lines = [*three, self.headline, note, shares, *further]
+        line_sentences = [_line_words(line) for line in self.lines]
+        forecasts = [each.sentence for each in (self.new_groups, self.later) if each is not None]
+        lines = [*line_sentences, self.headline, note, shares, *forecasts]
         return "\n".join([line for line in lines if line] + [*self.warnings, *self.notes])
 
     __repr__ = __str__
@@ -228,7 +231,7 @@ class FitResult(FittedRouter):
 
 
 def _line_words(line: Line) -> str:
-    """Return one of the three lines as a sentence."""
+    """Return a line of the comparison as a sentence."""
     kept_words = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
     saved = f"saves {line.saved[0]:.0%}" if round(100 * line.saved[0]) else "saves nothing"
     bill = format_dollars(line.dollars_per_1000[0])
@@ -261,39 +264,39 @@ def fit(
     baseline: str | None = None,
     order: Literal["time"] | None = None,
 ) -> FitResult:
-    """Fit a router on a table of scores and costs of experts, and report its savings.
+    """Fit a router on a table of experts' scores and costs, and report its savings.
 
     Args:
         data: A pandas or polars DataFrame, an Arrow table, a dict of columns, a list of dicts, a
             path, or a ``CostTable``.
-        input: Text column; by default it is inferred, and the notes say which.
-        scores: Score columns, where 1 is right and 0 is wrong: a list, or the column of each
-            expert.
-        prices: For each expert, dollars per call, the column that holds them, or (input, output)
-            dollars per million tokens; or a ``PriceList``, or the path of one.
+        input: Text column; inferred by default, as the notes report.
+        scores: Score columns, where 1 is right and 0 is wrong: a list of columns, or a mapping from
+            experts to columns.
+        prices: For each expert, dollars per call, a column of dollars per call, or (input, output)
+            dollars per million tokens; or a ``PriceList``, or the path to one.
         quality: Share of the best single expert's score to keep at the lowest bill, such as 0.95.
-        budget: Dollars per 1,000 queries, for which to get the best score.
+        budget: Maximum dollars per 1,000 queries, within which to get the best score.
         target: Quality or budget as a :class:`~mildroute.routers.frontier.target.Target`.
         missing: Meaning of a missing score: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
         experts: Names of the experts to read; defaults to all.
         score_scale: Worst and best score, such as (0, 100), or (1, 0) if lower is better.
         latency_unit: Unit of latencies: ``"s"`` or ``"ms"``.
-        output_tokens: Tokens of an answer where the data have no counts, for prices per token.
+        output_tokens: Tokens per answer if the data have no counts, for prices per token.
         encoder: As in :class:`mildroute.fitting.fit.FitOptions`, like all arguments below.
         router: Router over vectors or its name.
-        thorough: Fit the surrogate losses as well; ``"auto"`` if they win on a sample.
+        thorough: Fit the surrogate losses as well; ``"auto"`` does so if they win on a sample.
         n_jobs: Number of processes that fit folds; `None` means one.
-        seed: Seed of folds, clusterings and random mixes.
+        seed: Seed for folds, clustering and random splits.
         judge: Name of the judge that gave the scores, for reports.
-        progress: Called with steps done, total steps and a short label of the current one.
+        progress: Called with the steps done, the total and a short label of the current step.
         cascade: Let the router look at answers before it decides, if that pays off.
-        answer_characters: Number of characters of an answer that a cascade sees.
-        baseline: Expert whose bill is paid today; defaults to the most expensive one.
-        order: ``"time"`` also measures how the promise holds on the latest rows.
+        answer_characters: Number of leading characters of an answer that a cascade reads.
+        baseline: Expert whose bill you pay today; defaults to the most expensive one.
+        order: ``"time"`` also measures whether the promise holds on the latest rows.
 
     Returns:
-        The router with its operating point; printing it shows the sentence on savings.
+        The router with its operating point; printing it shows the savings.
 
     Example:
         >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
@@ -351,25 +354,25 @@ def compare(
 
     Args:
         data: As for :func:`fit`.
-        routers: Estimators by name; defaults to MildRouter and its usual competitors.
+        routers: Estimators by name; defaults to MildRouter and its common alternatives.
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
         quality: As for :func:`fit`.
         budget: As for :func:`fit`.
         target: As for :func:`fit`.
-        missing: As for :func:`fit`, like the other arguments of reading.
+        missing: As for :func:`fit`, like the other arguments for reading data.
         experts: As for :func:`fit`.
         score_scale: As for :func:`fit`.
         latency_unit: As for :func:`fit`.
         output_tokens: As for :func:`fit`.
         encoder: As for :func:`mildroute.evaluation.compare`, like all arguments below.
-        price_weight: Number of errors that a dollar is worth.
-        latency_weight: Number of errors that a second is worth.
+        price_weight: Price weight, in errors per dollar.
+        latency_weight: Latency weight, in errors per second.
         test: Share of the rows to hold out.
-        seed: Seed of the split and of random mixes.
+        seed: Seed for the split and for random splits of requests.
         by: How to split the rows.
-        progress: Called with steps done, total steps and a short label of the current one.
+        progress: Called with the steps done, the total and a short label of the current step.
 
     Example:
         >>> from mildroute.routers import KNNRouter
@@ -422,17 +425,17 @@ def evaluate(
     """Measure a router on rows that it was not trained on, deciding as the gateway does.
 
     Args:
-        router: A fitted router, the result of :func:`fit`, or the folder of a stored one.
+        router: A fitted router, the result of :func:`fit`, or the folder of a stored router.
         data: As for :func:`fit`.
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
-        quality: Decide by this quality instead of the stored operating point, without refitting.
-        budget: As ``quality``, for a budget.
-        target: As ``quality``, for any target.
-        price_weight: As ``quality``, for a price weight.
-        seed: Seed of random mixes.
-        missing: As for :func:`fit`, like the other arguments of reading.
+        quality: Quality to decide by instead of the stored operating point, without refitting.
+        budget: Budget to decide by instead.
+        target: Target to decide by instead.
+        price_weight: Price weight to decide by instead.
+        seed: Seed for random splits.
+        missing: As for :func:`fit`, like the other arguments for reading data.
         experts: As for :func:`fit`.
         score_scale: As for :func:`fit`.
         latency_unit: As for :func:`fit`.
@@ -474,15 +477,15 @@ def describe(
     latency_unit: str | None = None,
     output_tokens: float | Mapping[str, float] | None = None,
 ) -> summary.TableSummary:
-    """Describe a table, and the maximum that routing could gain on it.
+    """Summarize a table, and the maximum gain from routing.
 
     Args:
         data: As for :func:`fit`.
         input: As for :func:`fit`.
         scores: As for :func:`fit`.
         prices: As for :func:`fit`.
-        price_weight: Number of errors that a dollar is worth.
-        missing: As for :func:`fit`, like the other arguments of reading.
+        price_weight: Price weight, in errors per dollar.
+        missing: As for :func:`fit`, like the other arguments for reading data.
         experts: As for :func:`fit`.
         score_scale: As for :func:`fit`.
         latency_unit: As for :func:`fit`.
@@ -500,11 +503,13 @@ def describe(
 
 
 def _target(target: Any, *, quality: float | None, budget: float | None) -> Target | None:
-    """Return the one target among the arguments, or `None`."""
+    """Return the only given target, or `None`."""
     targets = {"quality": quality, "budget": budget, "target": target}
     names = [name for name, value in targets.items() if value is not None]
     if len(names) > 1:
-        raise ArgumentError(f"one target at most, got {', '.join(names)}; leave all but one out.")
+        raise ArgumentError(
+            f"give at most one target, got {', '.join(names)}; leave all but one out."
+        )
     if isinstance(target, int | float) and not isinstance(target, bool):
         raise ArgumentError(
             f"target must be a Target or None, got {target!r}; a share of the score to keep is"

@@ -1,4 +1,4 @@
-"""Checks of arguments that several packages share."""
+"""Argument checks that several packages share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MAX_COUNT = 2**63 - 1
 
 
 def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
-    """Return a finite number that is not negative; raise for other values.
+    """Return a finite, nonnegative number; raise an error for other values.
 
     Args:
-        name: Name of the number, with its unit, for the error message.
+        name: Name of the number, with its unit, for error messages.
         value: The number.
-        positive: Whether zero is an error, too.
+        positive: Whether zero is an error as well.
     """
     rule = "positive" if positive else "not negative"
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -30,7 +30,7 @@ def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def validate_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return a whole number of at least ``minimum``; raise for other values."""
+    """Return a whole number of at least ``minimum``; raise an error for other values."""
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if not is_count or not minimum <= value <= _MAX_COUNT:
         raise ArgumentError(
@@ -40,7 +40,7 @@ def validate_count(name: str, value: Any, *, minimum: int = 1) -> int:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """Return the option that was probably meant, and all options, as the end of a message."""
+    """Return the end of an error message: the closest option, and all options."""
     names = sorted(options)
     close = difflib.get_close_matches(word[:80], names, n=1, cutoff=0.6)
     return (f"did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."

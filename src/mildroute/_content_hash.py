@@ -1,10 +1,9 @@
 """The hash of a table's content, independent of how it is stored.
 
 Each column has its own running SHA-256: over float64 values (little endian), or over the digests
-of its texts. Such a stream does not see where one part ends and the next begins, so the file
-format, shards, row groups and batch sizes leave no trace; neither do the order of the columns and
-the width of equal numbers. The order of the rows counts, and so does every value of the format's
-columns. Prices and ignored columns do not count: the dollars already contain what experts cost.
+of its texts. The hash does not depend on the file format, shards, row groups, batch sizes, column
+order or number width. It depends on the row order and on every value in the format's columns, but
+not on prices and ignored columns, because the dollars already contain the experts' costs.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
     """Return a 128-bit digest of each text as a pair of numbers, shape (n, 2).
 
     Args:
-        column: Strings, large or not, length n.
+        column: A string or large-string column of length n.
     """
-    hashed = b"".join(
+    digest_bytes = b"".join(
         hashlib.blake2b(text, digest_size=16).digest()
         for chunk in column.chunks
         for text in chunk.cast(pa.large_binary()).to_pylist()
     )
-    return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
+    return np.frombuffer(digest_bytes, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
-def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return digests as one 64-bit number each, shape (n,).
+def fingerprints(text_digests: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return one 64-bit number per digest, shape (n,).
 
-    A chance repeat among ten million texts has probability below 3 in a million.
+    The probability of a collision among ten million texts is below 3 in a million.
     """
-    return np.ascontiguousarray(marks[:, 0])
+    return np.ascontiguousarray(text_digests[:, 0])
 
 
 def text_fingerprints(table: Any) -> NDArray[np.int64]:
-    """Return fingerprints of a table's inputs as signed numbers, which an artifact can hold.
+    """Return fingerprints of a table's inputs as signed integers, which an artifact can hold.
 
     Args:
         table: A ``CostTable`` with inputs.
@@ -62,7 +61,7 @@ def content_hash(table: pa.Table) -> str:
             parts = [_numbers_of(chunk) for chunk in column.chunks]
         stream = hashlib.sha256()
         for values in parts:
-            stream.update(_little(values))
+            stream.update(_to_little_endian(values))
         total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
     return total.hexdigest()
 
@@ -70,9 +69,9 @@ def content_hash(table: pa.Table) -> str:
 def _numbers_of(chunk: pa.Array) -> Any:
     if pa.types.is_timestamp(chunk.type):
         return chunk.cast(pa.int64()).to_numpy()
-    # Log-probabilities may be null. Adding zero turns minus zero into zero: they are equal values.
+    # Log-probabilities may be null. Adding zero turns minus zero into zero, because they are equal.
     return chunk.to_numpy(zero_copy_only=False) + 0.0
 
 
-def _little(values: Any) -> Any:
+def _to_little_endian(values: Any) -> Any:
     return np.ascontiguousarray(values if sys.byteorder == "little" else values.byteswap())

@@ -1,4 +1,4 @@
-"""Files: locks, atomic writes, bounded reads, and file systems of URLs."""
+"""File utilities: locks, atomic writes, bounded reads, and file systems for URLs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing import Any
 
 from mildroute.exceptions import ArtifactError, MissingExtraError, TableError
 
-# Seconds between two attempts to get a lock.
-_LOOK = 0.05
+# Seconds between attempts to acquire a lock.
+_RETRY_INTERVAL_S = 0.05
 
 
 def lock_now(file: int) -> bool | None:
     """Lock an open file.
 
-    Return false if another process holds the lock, and `None` if the file system has no such locks.
-    Closing the file releases the lock, and so does the end of the process.
+    Return `False` if another process holds the lock, and `None` if the file system does not support
+    locks. Closing the file or ending the process releases the lock.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # some network file systems have no locks
+    except OSError:  # some network file systems do not support locks
         return None
     return True
 
 
 @contextmanager
 def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, waiting for it if necessary.
+    """Hold a file's lock; wait for it up to ``seconds``.
 
     Raises:
         TableError: Another process held the lock the whole time.
@@ -52,7 +52,7 @@ def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -
                     f" {seconds:g} s; wait, or stop the process that writes it, and run the same"
                     " command again."
                 )
-            time.sleep(_LOOK)
+            time.sleep(_RETRY_INTERVAL_S)
         yield
     finally:
         os.close(file)
@@ -60,24 +60,24 @@ def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Provide a temporary path next to ``path``, which it replaces if nothing fails."""
-    beside = path.with_name(f".{path.name}.partial")
+    """Yield a temporary path, and move it to ``path`` if nothing fails."""
+    temporary = path.with_name(f".{path.name}.partial")
     try:
-        yield beside
-        with beside.open("rb") as file:
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def read_file(folder: Path, name: str, *, limit: int) -> bytes:
-    """Return the bytes of a regular file in a folder, of at most ``limit`` bytes."""
+    """Return the bytes of a regular file in a folder; raise an error above ``limit`` bytes."""
     try:
-        home = folder.resolve(strict=True)
-        path = (home / name).resolve(strict=True)
-        if not path.is_relative_to(home) or not path.is_file():
+        root = folder.resolve(strict=True)
+        path = (root / name).resolve(strict=True)
+        if not path.is_relative_to(root) or not path.is_file():
             raise ArtifactError(
                 f"{name} in {folder} must be a regular file inside it, got a folder, device or"
                 " outward link; copy the file."
@@ -85,11 +85,11 @@ def read_file(folder: Path, name: str, *, limit: int) -> bytes:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(size) if size <= limit else b""
-    except (OSError, RuntimeError, ValueError) as broken:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ArtifactError(
-            f"{folder} must be a folder with a readable {name}, got: {_reason(broken)}; check the"
+            f"{folder} must be a folder with a readable {name}, got: {_reason(error)}; check the"
             " path."
-        ) from broken
+        ) from error
     if size > limit:
         raise ArtifactError(
             f"{name} in {folder} may have {limit} bytes, got {size}; raise the limit if you"
@@ -104,41 +104,41 @@ def names_in(folder: Path) -> set[str]:
         return {path.name for path in folder.iterdir()}
     except FileNotFoundError:
         return set()
-    except (OSError, ValueError) as broken:
+    except (OSError, ValueError) as error:
         raise ArtifactError(
-            f"{folder} must be a folder, got: {_reason(broken)}; choose another one."
-        ) from broken
+            f"{folder} must be a folder, got: {_reason(error)}; choose another one."
+        ) from error
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files next to the folder, flush them to disk, then rename.
+    """Replace a folder by a new one with these files.
 
-    A reader finds the old folder or the new one, never a mixture.
-
-    Previous content of the folder is deleted; during the swap there is a moment without either.
+    The files are written next to the folder, flushed to disk and renamed, so that a reader finds
+    the old folder or the new one and never a mixture. The old content is deleted. For a moment
+    during the swap, neither folder exists.
     """
     try:
         target = folder.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         _write_resolved(target, files)
-    except (OSError, RuntimeError, ValueError) as broken:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ArtifactError(
-            f"{folder} must be writable, got: {_reason(broken)}; choose another folder."
-        ) from broken
+            f"{folder} must be writable, got: {_reason(error)}; choose another folder."
+        ) from error
 
 
 def _write_resolved(target: Path, files: Mapping[str, bytes]) -> None:
     token = secrets.token_hex(8)
-    fresh, old = target.with_name(f".{token}.new"), target.with_name(f".{token}.old")
+    new, old = target.with_name(f".{token}.new"), target.with_name(f".{token}.old")
     try:
-        fresh.mkdir()
+        new.mkdir()
         for name, data in files.items():
-            _write(fresh / name, data)
-        _flush_folder(fresh)
-        _swap(fresh, target, old)
+            _write(new / name, data)
+        _flush_folder(new)
+        _swap(new, target, old)
         _flush_folder(target.parent)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -149,13 +149,13 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _swap(fresh: Path, target: Path, old: Path) -> None:
+def _swap(new: Path, target: Path, old: Path) -> None:
     if not target.exists():
-        fresh.rename(target)
+        new.rename(target)
         return
     target.rename(old)
     try:
-        fresh.rename(target)
+        new.rename(target)
     except BaseException:
         old.rename(target)
         raise
@@ -171,24 +171,24 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _reason(broken: Exception) -> str:
-    return getattr(broken, "strerror", None) or str(broken)
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def cache_folder(name: str) -> Path:
     """Return this package's folder in the user's cache, without creating it."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "mildroute" / name
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "mildroute" / name
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error of another library as one short line."""
+    """Return another library's error as one short line."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= 300 else text[:300] + "..."
 
 
 def without_credentials(text: str) -> str:
-    """Strip everything before the host from URLs in a text, because pyarrow takes keys there."""
+    """Remove everything before the host from URLs in a text, because it may contain keys."""
     return re.sub("//[^/@ ]*@", "//", text)
 
 
@@ -206,28 +206,28 @@ def open_location(target: str | Path) -> tuple[Any, str]:
 def open_filesystem(url: str) -> tuple[Any, str, Any]:
     """Return a pyarrow file system for a URL, the path in it, and fsspec's glob or `None`.
 
-    The file system is fsspec's if the package of the scheme is installed, else pyarrow's own.
+    The file system is fsspec's if the scheme's package is installed, else pyarrow's.
     """
     import pyarrow as pa
     import pyarrow.fs as pafs
 
-    shown = without_credentials(url)
+    safe_url = without_credentials(url)
     try:
         system, path = importlib.import_module("fsspec.core").url_to_fs(url)
         return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
     except ImportError as error:
         missing = one_line(error)
     except (ValueError, OSError) as error:
-        raise _unreachable(shown, error) from None
+        raise _unreachable(safe_url, error) from None
     try:
         system, path = pafs.FileSystem.from_uri(url)
     except (ValueError, OSError, pa.ArrowException) as error:
         if "nrecognized filesystem" in str(error):
-            raise MissingExtraError(f"{shown!r} needs another package: {missing}") from None
-        raise _unreachable(shown, error) from None
+            raise MissingExtraError(f"{safe_url!r} needs another package: {missing}") from None
+        raise _unreachable(safe_url, error) from None
     return system, path, None
 
 
-def _unreachable(shown: str, error: Exception) -> TableError:
+def _unreachable(safe_url: str, error: Exception) -> TableError:
     reason = without_credentials(one_line(error))
-    return TableError(f"{shown!r} cannot be reached: {reason}; check the address.")
+    return TableError(f"{safe_url!r} cannot be reached: {reason}; check the address.")

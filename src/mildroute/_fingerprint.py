@@ -10,25 +10,25 @@ from typing import Any
 
 from mildroute.exceptions import ArgumentError
 
-# Hexadecimal digits of an expert's version.
-_LENGTH = 12
+# Number of hexadecimal digits in an expert's version.
+_VERSION_DIGITS = 12
 
 
 def text_digest(text: str, size: int = 16) -> str:
-    """Return a digest of a text as hexadecimal digits; unpaired surrogates are accepted."""
+    """Return a text's digest in hexadecimal; unpaired surrogates are allowed."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
 def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> str:
-    """Return the version of an expert: a short hash of what changes its answers or their price.
+    """Return an expert's version: a short hash of all that affects its answers or their price.
 
-    Equal numbers count as equal however they are written, and so do mappings in a different order.
+    The hash does not depend on how equal numbers are written or on the order of mappings.
 
     Args:
-        kind: Kind of the expert.
-        parts: Everything that changes the expert's answers or their price, as JSON could hold it.
-        version: The owner's name for the version. It goes in front of the hash and does not replace
-            it, so that a forgotten change of this text never mixes answers of two prompts.
+        kind: The expert's kind.
+        parts: Everything that affects the expert's answers or their price, as JSON values.
+        version: The owner's name for the version. It is a prefix and does not replace the
+            hash, so that forgetting to change it never mixes answers to two prompts.
 
     Returns:
         Twelve hexadecimal digits, after the owner's version if there is one.
@@ -40,28 +40,28 @@ def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> st
             f"settings of an expert must be JSON-serializable: {error}; use numbers, texts,"
             " lists and mappings."
         ) from None
-    digits = hashlib.sha256(b"mildroute expert 1\n" + text.encode()).hexdigest()[:_LENGTH]
+    digits = hashlib.sha256(b"mildroute expert 1\n" + text.encode()).hexdigest()[:_VERSION_DIGITS]
     return f"{version}-{digits}" if version else digits
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it, with equal numbers written alike."""
+    """Return a JSON-compatible value in which equal numbers are identical."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    if hasattr(value, "version"):  # a judge or an expert among the settings of a judge
+    if hasattr(value, "version"):  # a judge or an expert in a judge's settings
         return {"name": value.name, "version": value.version}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def version_of(judge: Any, reading: int) -> str:
-    """Return the version of a judge that is a dataclass, regardless of its name.
+    """Return the version of a judge that is a dataclass, independent of its name.
 
     Args:
-        judge: The judge, whose fields are its settings; a judge or expert among them counts with
-            its own name and version.
-        reading: A number to raise whenever the judge reads an answer differently than before.
+        judge: The judge, whose fields are its settings; nested judges and experts count by name and
+            version.
+        reading: A number to increase whenever the judge's reading of answers changes.
     """
     settings = {
         field.name: getattr(judge, field.name)

@@ -1,4 +1,4 @@
-"""Values for people and for JSON: numbers, plurals, expert names, plain trees."""
+"""Formatting of values as text and JSON: numbers, plurals, expert names, nested values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from mildroute.exceptions import ArtifactError, ShapeError
 
 
 def pluralize(count: int, thing: str) -> str:
-    """Return a count with its noun.
-
-    Returns:
-        The number with thousands separators, and the noun in singular or plural.
-    """
+    """Return a count with thousands separators, and its noun in the singular or plural."""
     if count == 1:
         return f"1 {thing}"
     return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"
@@ -67,7 +63,7 @@ def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
         path: Position of the value, for error messages. With a path, the value is meant for a
             stored file and is checked: NaN and infinity become strings, long arrays become their
             shape, estimators become their name, and anything else is an error.
-        depth: Number of containers around the value.
+        depth: Nesting depth of the value.
     """
     if path is not None and depth > _MAX_DEPTH:
         raise ArtifactError(
@@ -82,14 +78,17 @@ def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {
-            str(key): to_jsonable(item, *_step(path, key, depth)) for key, item in value.items()
+            str(key): to_jsonable(item, *_child_position(path, key, depth))
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [to_jsonable(item, *_step(path, key, depth)) for key, item in enumerate(value)]
+        return [
+            to_jsonable(item, *_child_position(path, key, depth)) for key, item in enumerate(value)
+        ]
     return _leaf(value, path)
 
 
-def _step(path: str | None, key: Any, depth: int) -> tuple[str | None, int]:
+def _child_position(path: str | None, key: Any, depth: int) -> tuple[str | None, int]:
     return None if path is None else f"{path}.{key}", depth + 1
 
 
@@ -106,19 +105,19 @@ def _leaf(value: Any, path: str | None) -> Any:
     )
 
 
-# Numbers from here on are shown with four significant digits.
-_LARGEST_IN_FULL = 1e9
+# Numbers from this size on are shown with four significant digits.
+_MIN_ROUNDED = 1e9
 
 
-def format_number(number: float, form: str) -> str:
+def format_number(number: float, number_format: str) -> str:
     """Format a number with ``str.format``, without the minus sign if it rounds to zero.
 
     Return "none" for a missing value, and 90,000 if the format would produce 9e+04.
     """
     if math.isnan(number):
         return "none"
-    text = (form if abs(number) < _LARGEST_IN_FULL else "{:.4g}").format(number)
-    if "e" in text and abs(number) < _LARGEST_IN_FULL:
+    text = (number_format if abs(number) < _MIN_ROUNDED else "{:.4g}").format(number)
+    if "e" in text and abs(number) < _MIN_ROUNDED:
         rounded = float(text)
         large = abs(rounded) >= 1
         return f"{rounded:,.0f}" if large else np.format_float_positional(rounded, trim="-")
@@ -126,7 +125,7 @@ def format_number(number: float, form: str) -> str:
 
 
 def format_dollars(amount: float) -> str:
-    """Format dollars: cents for a dollar and above, two significant digits below."""
+    """Format dollars with cents, or with two significant digits below a dollar."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}"

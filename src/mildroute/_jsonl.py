@@ -1,8 +1,8 @@
-"""Append-only files of JSON lines, written by one process each and read by all.
+"""Append-only JSON Lines files, each written by one process and read by all.
 
 When ``append`` returns, a line survives the death of the process, though not a power failure. The
-writer holds a lock on its file, which the system releases when the process ends, however it ends: a
-file that is not locked is finished.
+writer holds a lock on its file, which the system releases when the process ends for any reason, so
+a file that is not locked is complete.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any
 from mildroute._files import lock_now, open_filesystem
 from mildroute.exceptions import ArgumentError, TableError
 
-# Suffixes of a file as it is written, and of a copy in Parquet.
+# Suffixes of a file while it is written, and of a Parquet copy.
 LINES = ".jsonl"
 TABLE = ".parquet"
 OPENING = ".opening"
 
 _LOG = logging.getLogger(__name__)
-_TRIES = 1000
+_MAX_ATTEMPTS = 1000
 # Seconds between two checks that the file still exists; one takes about 10 us, like writing a line.
 _LOOK_INTERVAL = 1.0
-# Seconds without a lost line after which the next one is reported again.
+# Seconds without a lost line after which the next lost line is reported again.
 _WARN_INTERVAL = 10.0
 
 
 class JsonlFile:
-    """A file of JSON lines that one process appends to.
+    """A JSON Lines file that one process appends to.
 
     Args:
         path: A new file; it is locked until it is closed.
@@ -44,15 +44,17 @@ class JsonlFile:
     """
 
     def __init__(self, path: Path, *, permissions: int = 0o644) -> None:
-        beside = path.with_suffix(OPENING)
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, permissions)
+        opening_path = path.with_suffix(OPENING)
+        file = os.open(
+            opening_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, permissions
+        )
         lock_now(file)
         if path.exists():
             os.close(file)
-            beside.unlink()
+            opening_path.unlink()
             raise FileExistsError(path)
-        # The file never appears unlocked under its name, or a reader might consider it finished.
-        beside.rename(path)
+        # The file never appears unlocked under its name, because a reader would call it complete.
+        opening_path.rename(path)
         self._start(path, file)
 
     def _start(self, path: Path, file: int) -> None:
@@ -63,10 +65,11 @@ class JsonlFile:
         self.is_cut = False
 
     def append(self, *lines: bytes) -> None:
-        """Write lines, without their newlines; either all of them or nothing.
+        """Write lines, given without newlines: either all of them or none.
 
         Raises:
-            OSError: They could not be written. ``is_cut`` says that a part of them is in the file.
+            OSError: The lines could not be written. ``is_cut`` tells whether a part of them is in
+                the file.
         """
         content = b"".join(line + b"\n" for line in lines)
         written = os.write(self._file, content)
@@ -91,7 +94,7 @@ class JsonlFile:
 
     @property
     def is_removed(self) -> bool:
-        """Return whether the file has no path any longer, so that no reader finds it."""
+        """Return whether the file has been removed, so that no reader can find it."""
         return os.fstat(self._file).st_nlink == 0
 
     def close(self) -> None:
@@ -125,16 +128,16 @@ class WriteAheadLog(JsonlFile):
 
 
 class JsonlWriter:
-    """The growing file of one process in a folder; a new one begins after some lines.
+    """One process's growing file in a folder; a new file begins after some lines.
 
     Use it from one thread. A line that cannot be written is counted as lost and the caller
     continues: a request must not fail because of its log. A warning is issued when lines begin to
     be lost, not for every lost line.
 
     Args:
-        folder: Folder of the file; it is created.
+        folder: Folder of the file, created if necessary.
         rows: Number of lines per file.
-        clock: Returns nanoseconds since 1970, for names of files.
+        clock: Function that returns nanoseconds since 1970, for file names.
     """
 
     def __init__(
@@ -147,12 +150,12 @@ class JsonlWriter:
         self._rows = rows
         self._clock = clock
         self._is_losing = False
-        self._look_at = 0.0
+        self._next_check = 0.0
         self._is_removed = False
-        self._warn_at = 0.0
+        self._next_warning = 0.0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._opened()
+            self._file = self._open_file()
         except OSError as error:
             raise ArgumentError(
                 f"nothing can be written into {str(folder)!r}: {error.strerror}; check the folder."
@@ -169,15 +172,15 @@ class JsonlWriter:
         If someone has moved or removed the file, a new one begins within a second.
 
         Returns:
-            Stem of the file with the line and the byte at which the line ends; `None` if it is
-            lost.
+            The stem of the line's file and the byte at which the line ends, or `None` if the line
+            is lost.
         """
         try:
             self._replace_if_gone()
             self._file.append(line)
         except OSError as error:
             self.lost += 1
-            self._warn_at = time.monotonic() + _WARN_INTERVAL
+            self._next_warning = time.monotonic() + _WARN_INTERVAL
             if not self._is_losing:
                 self._is_losing = True
                 _LOG.warning(
@@ -188,7 +191,7 @@ class JsonlWriter:
             if self._file.is_cut:
                 self._rotate()
             return None
-        if time.monotonic() >= self._warn_at:
+        if time.monotonic() >= self._next_warning:
             self._is_losing = False
         end = self.path.stem, self._file.size
         if self._file.lines >= self._rows:
@@ -196,15 +199,15 @@ class JsonlWriter:
         return end
 
     def close(self) -> None:
-        """End the file, and remove it if it is empty. Later appends are lost."""
+        """Close the file, and remove it if it is empty. Later appends are lost."""
         if not self._file.lines:
             with contextlib.suppress(OSError):  # the folder may be gone
                 self.path.unlink()
         self._file.close()
 
-    def _opened(self) -> JsonlFile:
-        """Return a new file, skipping names that are taken."""
-        for attempt in range(_TRIES):
+    def _open_file(self) -> JsonlFile:
+        """Return a new file, skipping existing names."""
+        for attempt in range(_MAX_ATTEMPTS):
             path = self.folder / f"{self._clock() + attempt:020d}-{os.getpid()}{LINES}"
             with contextlib.suppress(FileExistsError):
                 return JsonlFile(path, permissions=0o640)
@@ -218,17 +221,17 @@ class JsonlWriter:
         Raises:
             OSError: No file could be created, and the old one was removed.
         """
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + _LOOK_INTERVAL
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + _LOOK_INTERVAL
             if self._file.is_in_place:
                 self._is_removed = False
                 return
-            gone = self.path
+            missing_path = self.path
             with contextlib.suppress(OSError):
                 self.folder.mkdir(parents=True, exist_ok=True)
             if self._rotate():
                 text = "%s was moved or removed while it was written; a new file begins"
-                _LOG.warning(text, gone)
+                _LOG.warning(text, missing_path)
             self._is_removed = self._file.is_removed
         if self._is_removed:
             raise OSError(errno.ENOENT, "its file was removed, and no new one can be made")
@@ -236,11 +239,11 @@ class JsonlWriter:
     def _rotate(self) -> bool:
         """Begin a new file; if that fails, the old one keeps growing."""
         try:
-            fresh = self._opened()
+            new_file = self._open_file()
         except (OSError, ArgumentError):
             return False
         self._file.close()
-        self._file = fresh
+        self._file = new_file
         return True
 
 
@@ -251,8 +254,8 @@ def read_rows(
 
     A missing folder has no rows.
 
-    The last line of a file may have been cut off by the death of its writer, or may be half
-    written: it is skipped. Other unreadable lines are an error.
+    An incomplete last line is skipped, because its writer may have died or may still be writing.
+    Other unreadable lines are an error.
 
     Args:
         folder: Folder or URL of the files, or a pattern with ``*`` that matches several.
@@ -268,13 +271,13 @@ def read_rows(
 
 
 def check_log(folder: str | Path) -> None:
-    """Raise a TableError if a log is neither a URL nor a folder, nor a pattern of folders."""
+    """Raise a TableError unless a log is a URL, a folder or a pattern that matches folders."""
     if "://" not in str(folder) and not _match_folders(folder):
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
 
 
 def log_part(folder: str | Path, name: str) -> str | Path:
-    """Return a folder within that of a log, which may be a URL."""
+    """Return a subfolder of a log, which may be a URL."""
     if "://" not in str(folder):
         return Path(folder) / name
     address, mark, options = str(folder).partition("?")
@@ -282,7 +285,7 @@ def log_part(folder: str | Path, name: str) -> str | Path:
 
 
 def log_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder, or of all folders that a pattern matches, oldest first."""
+    """Return the files in a folder, or in all folders that match a pattern, oldest first."""
     paths = [
         path
         for match in _match_folders(folder)
@@ -346,12 +349,12 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parse_lines(file: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
-    bad = 0
+    bad_line = 0
     for number, line in enumerate(file, 1):
-        if bad:
+        if bad_line:
             raise TableError(
-                f"{name}:{bad}: a line must be one JSON object, got something else; put the file"
-                " aside."
+                f"{name}:{bad_line}: a line must be one JSON object, got something else; put"
+                " the file aside."
             )
         try:
             row = json.loads(line) if line.endswith(b"\n") else None
@@ -360,4 +363,4 @@ def _parse_lines(file: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         if isinstance(row, dict):
             yield row
         else:
-            bad = number
+            bad_line = number

@@ -15,15 +15,15 @@ def needs_extra(package: str, *, extra: str, user: str) -> Iterator[None]:
     """Turn a failed import into an error that says how to install the package.
 
     Args:
-        package: Name of the package; an empty one stands for the missing module.
-        extra: Extra of mildroute that installs it.
+        package: Name of the package; an empty string means the missing module.
+        extra: The mildroute extra that installs it.
         user: Feature that needs it.
     """
     try:
         yield
-    except ModuleNotFoundError as missing:
-        name = package or missing.name or "another package"
-        raise MissingExtraError.for_package(name, extra=extra, user=user) from missing
+    except ModuleNotFoundError as error:
+        name = package or error.name or "another package"
+        raise MissingExtraError.for_package(name, extra=extra, user=user) from error
 
 
 def load_torch() -> Any:

@@ -10,7 +10,7 @@ from mildroute.exceptions import ArgumentError, MildrouteError
 
 
 def _entry_points(**selection: str) -> tuple[Any, ...]:
-    # Not at the top: it loads twenty modules that most users of mildroute never need.
+    # Imported here because it loads twenty modules that most users never need.
     return tuple(importlib.import_module("importlib.metadata").entry_points(**selection))
 
 
@@ -32,23 +32,24 @@ def load_plugin(
     Args:
         group: The entry-point group.
         name: The registered name.
-        thing: Kind of the object, for error messages: ``"judge"``.
-        known: Names that exist, for error messages.
-        error: Raised if no distribution or several registered the name, or if it cannot be loaded.
+        thing: Kind of object for error messages, such as ``"judge"``.
+        known: Built-in names, for error messages.
+        error: Error to raise if not exactly one distribution registered the name, or if the object
+            cannot be loaded.
     """
     points = _entry_points(group=group, name=name)
     if len(points) != 1:
         names = sorted({*known, *plugin_names(group)})
         rule = f"{thing} must be one of {', '.join(names)}, got {name!r:.80}"
-        way_out = (
+        remedy = (
             f"uninstall all but one distribution that registers it under {group!r}"
             if points
             else f"install a distribution that registers it under the entry-point group {group!r}"
         )
-        raise error(f"{rule}; {way_out}.")
+        raise error(f"{rule}; {remedy}.")
     try:
         return points[0].load()
-    except (ImportError, AttributeError) as broken:
+    except (ImportError, AttributeError) as cause:
         raise error(
-            f"{thing} {name!r} cannot be loaded from {points[0].value!r}, which fails: {broken}."
-        ) from broken
+            f"{thing} {name!r} cannot be loaded from {points[0].value!r}, which fails: {cause}."
+        ) from cause

@@ -1,4 +1,4 @@
-"""A rule for pydantic that needs no pydantic: one setting in place of its section."""
+"""A pydantic rule that accepts a single value in place of a section, without importing pydantic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ShortForm:
-    """A rule that lets some settings of a section share one value: ``store: redis://host``.
+    """A rule that expands one value into a section's settings, such as ``store: redis://host``.
 
     Args:
         type: Type of the value, for the JSON Schema.
-        settings: Names of the settings that get it, such as ``url``.
+        settings: Names of the settings that get the value, such as ``url``.
     """
 
     type: Any

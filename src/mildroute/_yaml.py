@@ -1,4 +1,4 @@
-"""YAML files as plain values that know their lines.
+"""YAML files as plain values with line numbers.
 
 A document is limited in size and contains neither tags nor code. Dates stay text.
 """
@@ -48,15 +48,15 @@ class YamlDocument:
         return self.lines.get(path, 1)
 
     def error(self, path: KeyPath, message: str) -> ArgumentError:
-        """Return an error that names file and line."""
+        """Return an error that names the file and the line."""
         return ArgumentError(f"{self.name}:{self.line(path)}: {message}")
 
 
 def read_document(path: str | Path) -> YamlDocument:
     """Read a YAML file of at most 512 KiB.
 
-    Aliases are followed, unless one contains itself or would blow up the file. Merge keys, tags,
-    keys that are not text and duplicate keys are errors.
+    Aliases are resolved, unless an alias contains itself or expands to too many values. Merge keys,
+    tags, keys that are not text and duplicate keys are errors.
     """
     path = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Check YAML files with pydantic models, and publish the models as JSON Schemas.
+"""Validate YAML files with pydantic models, and publish the models as JSON Schemas.
 
 Every message names the file, the line and the setting:
 ``gateway.yaml:12: limits.max_in_fligth is not a setting; did you mean 'max_in_flight'?``
@@ -24,11 +24,11 @@ __all__ = ["MODEL", "check_document", "json_schema"]
 
 T = TypeVar("T")
 
-# The configuration of the dataclasses and models of a file.
+# The pydantic configuration of a file's dataclasses and models.
 MODEL = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-# What a value must be, and how to write it, by the type of pydantic's error.
+# The rule for a value, and advice on writing it, by pydantic's error type.
 _RULES = {
     "bool_type": ("true or false", ""),
     "int_type": ("a whole number", ""),
@@ -51,7 +51,7 @@ _RULES = {
 
 
 def check_document(document: YamlDocument, model: type[T]) -> T:
-    """Return the content of a file as a model.
+    """Return a file's content as a model.
 
     Raises:
         ArgumentError: A setting is unknown, missing or wrong; the message names file and line.
@@ -69,7 +69,7 @@ def check_document(document: YamlDocument, model: type[T]) -> T:
 def _first_error(
     document: YamlDocument, adapter: TypeAdapter[Any], errors: list[ErrorDetails]
 ) -> ArgumentError:
-    """Return the first error of a file; unknown settings come first, as they explain others."""
+    """Return a file's first error; unknown settings come first, because they explain others."""
     located = [(_path_in(document.value, error), error) for error in errors]
     located.sort(
         key=lambda pair: (pair[1]["type"] not in _UNKNOWN, document.line(pair[0]), -len(pair[0]))
@@ -88,20 +88,23 @@ def _first_error(
     name = _dotted(path) if path else "the file"
     if error["type"] == "value_error":
         return document.error(path, f"{name}: {error['ctx']['error']}")
-    # A union reports one error for each of its types.
-    same = [other for other_path, other in located if other_path == path]
-    rules = [_RULES.get(each["type"], (each["msg"], "")) for each in same]
+    # A union reports one error per type.
+    same_path_errors = [other for other_path, other in located if other_path == path]
+    rules = [_RULES.get(each["type"], (each["msg"], "")) for each in same_path_errors]
     expected = " or ".join(
         dict.fromkeys(
-            rule.format(**each.get("ctx", {})) for (rule, _), each in zip(rules, same, strict=True)
+            rule.format(**each.get("ctx", {}))
+            for (rule, _), each in zip(rules, same_path_errors, strict=True)
         )
     )
     advice = "".join(f"; {advice}" for _, advice in rules[:1] if advice)
-    return document.error(path, f"{name} must be {expected}, got {_shown(error['input'])}{advice}.")
+    return document.error(
+        path, f"{name} must be {expected}, got {_describe_value(error['input'])}{advice}."
+    )
 
 
 def _path_in(content: Any, error: ErrorDetails) -> KeyPath:
-    """Return the keys and indices of an error in the file, without the tags of unions."""
+    """Return the path of an error in the file, without union tags."""
     path: list[str | int] = []
     value = content
     for part in error["loc"]:
@@ -117,7 +120,7 @@ def _path_in(content: Any, error: ErrorDetails) -> KeyPath:
 
 
 def _dotted(path: KeyPath) -> str:
-    """Return a path as a user would say it, such as ``experts.small.prompt``."""
+    """Return a path in a user's notation, such as ``experts.small.prompt``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -128,7 +131,7 @@ def _dotted(path: KeyPath) -> str:
     return text
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if value in ({}, []):
         return "an empty one"
     if isinstance(value, (dict, list)):
@@ -137,11 +140,11 @@ def _shown(value: Any) -> str:
 
 
 def json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a model, with one paragraph of Markdown for each description."""
+    """Return a model's JSON Schema, with each description as one paragraph of Markdown."""
     schema = adapter.json_schema()
     for node in _nodes(schema):
         if isinstance(node.get("title"), str):
-            del node["title"]  # a name in other words
+            del node["title"]  # titles only repeat the names
         if isinstance(node.get("description"), str):
             text = re.split(r"\n *(?:Args|Example):", node["description"])[0]
             node["description"] = " ".join(text.replace("``", "`").split())
@@ -183,7 +186,7 @@ def _schemas_at(
 def _alternatives(
     schema: Mapping[str, Any], node: Mapping[str, Any], content: Any
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield what a node refers to, except for kinds that the content is not of."""
+    """Yield the schemas that a node refers to, except for kinds that do not match the content."""
     if "$ref" in node:
         name = node["$ref"].removeprefix("#/$defs/")
         yield from _alternatives(schema, schema["$defs"][name], content)

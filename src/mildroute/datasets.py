@@ -1,7 +1,7 @@
 """Real cost tables to try routing on.
 
-One needs only scikit-learn: handwritten digits, read by three classifiers with different prices.
-The other is downloaded: exam questions, answered by four LLMs.
+The digits table needs only scikit-learn: handwritten digits, read by three classifiers at different
+prices. The MMLU-Pro table is downloaded: exam questions, answered by four LLMs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["DOLLARS_PER_1000", "digits_table", "load_mmlu_pro"]
 # The prices of the classifiers are made up; the scores are real.
 DOLLARS_PER_1000 = {"tree": 0.1, "linear": 1.0, "svm": 10.0}
 
-# Address of the answers to MMLU-Pro that its authors published under Apache-2.0.
+# URL of the MMLU-Pro answers that its authors published under Apache-2.0.
 _MMLU_PRO = (
     "https://raw.githubusercontent.com/TIGER-AI-Lab/MMLU-Pro/"
     "f418b116db00b065c2aea046518d8fcf74d39872/eval_results/"
@@ -62,7 +62,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def digits_table(seed: int = 0) -> CostTable:
-    """Return 1,797 digits, each read by three classifiers that were not trained on it.
+    """Return a table of 1,797 digits, each read by three classifiers that were not trained on it.
 
     Returns:
         A table whose inputs are the 64 gray levels as text; the group is the digit.
@@ -82,7 +82,7 @@ def digits_table(seed: int = 0) -> CostTable:
 
 
 def _cross_validated_answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
-    """Return each classifier's answers to rows in the folds that it was not trained on."""
+    """Return each classifier's out-of-fold answers."""
     from sklearn.linear_model import RidgeClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.svm import SVC
@@ -106,16 +106,16 @@ def load_mmlu_pro(
     url: str = _MMLU_PRO,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> CostTable:
-    """Return about 12,000 exam questions of MMLU-Pro, each answered by four LLMs.
+    """Return a table of about 12,000 MMLU-Pro exam questions, each answered by four LLMs.
 
     The answers are downloaded once, 15 MB in total, from the repository of the MMLU-Pro authors
-    (Apache-2.0; Wang et al., 2024), and checked by their digests. Scores are real; dollars are list
-    prices of mid-2024 times the length of question and answer.
+    (Apache-2.0; Wang et al., 2024), and verified by their digests. Scores are real; dollars are
+    mid-2024 list prices times the length of question and answer.
 
     Args:
-        folder: Folder that keeps downloads; defaults to a folder in the user's cache.
-        url: Location of the files; a mirror must have the same files.
-        progress: Called with the number of files read, their total and the name of the next one.
+        folder: Folder for downloads; defaults to a folder in the user's cache.
+        url: URL of the files; a mirror must have the same files.
+        progress: Called with the number of files read, the total and the next expert's name.
 
     Returns:
         A table whose group is the subject.
@@ -143,7 +143,7 @@ def load_mmlu_pro(
             scores[name][key] = float(row["pred"] == row["answer"])
             dollars[name][key] = tokens * price / 1e6
             questions.setdefault(key, {"input": question, "group": row["category"]})
-    # Questions that all experts have answered.
+    # Keep the questions that all experts answered.
     ids = sorted(set.intersection(*map(set, scores.values())), key=int)
     table: dict[str, Any] = {"query_id": ids}
     for column in ("input", "group"):
@@ -160,12 +160,12 @@ def _format_question(row: dict[str, Any]) -> str:
 
 
 def _download(folder: Path, name: str, url: str, digest: str) -> bytes:
-    """Return the bytes of a file, from the folder or the network, after checking their digest."""
+    """Return a file's bytes from the folder or the network, after verifying their digest."""
     path = folder / name
     if path.exists() and hashlib.sha256(data := path.read_bytes()).hexdigest() == digest:
         return data
     try:
-        # Any scheme is fine: the digest decides what is accepted.
+        # Any scheme is fine, because the digest is verified.
         with urlopen(url + name, timeout=60) as response:  # noqa: S310  # nosec B310
             data = bytes(response.read(_MAX_DOWNLOAD_BYTES))
     except (URLError, OSError, ValueError) as error:
@@ -179,8 +179,8 @@ def _download(folder: Path, name: str, url: str, digest: str) -> bytes:
             " use the original."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as beside:
-        beside.write_bytes(data)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(data)
     return data
 
 

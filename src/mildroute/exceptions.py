@@ -1,6 +1,6 @@
-"""Every exception that mildroute raises on purpose.
+"""Every exception that mildroute raises deliberately.
 
-A message states the rule that was broken, the value that broke it and the way out.
+A message states the broken rule, the offending value and the remedy.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = [
 
 
 class MildrouteError(Exception):
-    """Root of all errors raised by mildroute; catch it to catch them all."""
+    """The base class of all errors that mildroute raises."""
 
 
 class ArgumentError(MildrouteError, ValueError):
-    """An argument breaks a rule stated in the function's documentation."""
+    """An argument breaks a documented rule."""
 
 
 class ShapeError(ArgumentError):
-    """An array does not have the shape that its role demands."""
+    """An array does not have the required shape."""
 
 
 class CostError(ArgumentError):
@@ -51,7 +51,7 @@ class MissingExtraError(MildrouteError, ImportError):
 
     @classmethod
     def for_package(cls, package: str, *, extra: str, user: str) -> MissingExtraError:
-        """Name the package, who needs it and the command that installs it."""
+        """Return an error that names the package, the feature and the command that installs it."""
         return cls(f"{user} needs {package}; run: {install_command(extra)}")
 
 

@@ -1,4 +1,4 @@
-"""Normalization of text: one spelling for whatever looks the same."""
+"""Normalization of text: one spelling for characters that look the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 def _clip(text: str) -> str:
     """Return a text of at most 20,000 characters.
 
-    Of a longer text, only the first 4,000 and the last 16,000 characters remain: answers stand at
+    A longer text keeps only its first 4,000 and last 16,000 characters, because answers come at
     the end.
     """
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
@@ -54,14 +54,14 @@ def _clip(text: str) -> str:
 
 
 def strip_spaces(text: str) -> str:
-    """Return a text without visible or invisible spaces around it."""
+    """Return a text without leading or trailing spaces, visible or invisible."""
     return text.strip(SPACES)
 
 
 def drop_thinking(text: str) -> str:
-    """Return what follows the last ``</think>``.
+    """Return the text after the last ``</think>``.
 
-    Without such a tag, the whole text is returned; if nothing follows the tag, the thoughts are.
+    Return the whole text without such a tag, and the thoughts if nothing follows the tag.
     """
     before, tag, after = text.rpartition("</think>")
     return after if tag and after.strip() else (before or text).replace("<think>", "")
@@ -85,7 +85,7 @@ def normalize_text(text: str) -> str:
 
 
 def _normalize_character(character: str) -> str:
-    """Drop an invisible character and write a digit of any script as 0 to 9."""
+    """Drop an invisible character, and convert any script's digit to 0 to 9."""
     if character.isascii():
         return character
     category = unicodedata.category(character)
