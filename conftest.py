@@ -35,7 +35,7 @@ NIGHTLY = (
     # Clusters and kills of processes.
     "tests/ray/",
     "tests/learning/test_kills.py",
-    "tests/cli/test_workers.py",
+    "tests/cli/test_serve_workers.py",
     "tests/gateway/test_chaos.py",
     # Tables of tens of thousands of rows.
     "tests/costs/test_real_files.py",
