@@ -32,7 +32,7 @@ _SUFFIXES = (".parquet", ".csv", ".jsonl")
 _DEFAULT = "auto"
 
 _Out: TypeAlias = Annotated[
-    Path, typer.Option("--out", help="Folder for the router; replaces a router there.")
+    Path, typer.Option("--out", help="Folder for the router; replaces any router already there.")
 ]
 _HoldOut: TypeAlias = Annotated[
     str | None,
@@ -46,8 +46,8 @@ _Router: TypeAlias = Annotated[
     typer.Option(
         "--router",
         help=(
-            "Router to fit, such as knn, a plug-in or a loss; auto is cost regression if the table"
-            " has dollars."
+            "Name of a router, plug-in or loss, such as knn; auto chooses between cost regression and"
+            " MildRouter."
         ),
     ),
 ]
@@ -56,7 +56,7 @@ _Thorough: TypeAlias = Annotated[
     typer.Option(
         "--thorough",
         help=(
-            "Also fit MildRouter on all rows, even if it loses on a sample; several times slower."
+            "Fit MildRouter on all rows even if it does worse on a sample; several times slower."
         ),
     ),
 ]
@@ -65,7 +65,7 @@ _Cascade: TypeAlias = Annotated[
     typer.Option(
         "--cascade",
         help=(
-            "Look at answers before deciding if that pays off; the table must contain them"
+            "Where it pays, read a cheap expert's answer before choosing another; needs answers"
             " (collect --answers)."
         ),
     ),
@@ -217,7 +217,7 @@ def _router_named(method: MethodOptions, seed: int) -> Any:
 
 
 def _check_outputs(hold_out_options: HoldOutOptions, source: str, out: Path) -> None:
-    """Raise an error before the fit for files and folders that must not be replaced."""
+    """Fail early if an output path must not be overwritten."""
     from mildroute.persistence.artifact import check_replaceable
 
     check_replaceable(out)

@@ -89,7 +89,7 @@ def list_keys(file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
 
 @keys.command("revoke")
 def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
-    """Remove a client; gateways refuse its key a second later.
+    """Remove a client; running gateways reject its key within a second.
 
     Example: mildroute keys revoke team-a --file keys.yaml
     """
@@ -99,4 +99,6 @@ def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJs
     if as_json:
         print_json({"name": name, "file": str(file)})
     else:
-        typer.echo(f"The key of {name!r} is revoked in {file}; gateways apply it within a second.")
+        typer.echo(
+            f"The key of {name!r} is revoked in {file}; running gateways reject it within a second."
+        )

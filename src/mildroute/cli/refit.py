@@ -51,7 +51,8 @@ _SuggestQueries: TypeAlias = Annotated[
     ),
 ]
 _NewOut: TypeAlias = Annotated[
-    Path, typer.Option("--out", help="Folder for the new router; replaces a router there.")
+    Path,
+    typer.Option("--out", help="Folder for the new router; replaces any router already there."),
 ]
 
 

@@ -41,24 +41,25 @@ class Budget:
         self.is_exhausted = False
         self._settled = asyncio.Event()
         self._waiting_ranks: list[int] = []
-        self._last_rank = math.inf
+        self._refused_rank = math.inf
 
     async def reserve(self, dollars: float, *, rank: int = 0, wait: bool = True) -> bool:
         """Reserve dollars, waiting for calls in flight if they may release enough.
 
         Args:
-            dollars: Number of dollars.
+            dollars: Amount to reserve.
             rank: Index of the query; if money is short, queries of a lower rank come first.
             wait: Whether to wait for calls in flight.
 
         Returns:
-            Whether the dollars were reserved. ``False`` means that they would exceed the cap, or
-            that the budget already refused a query of a lower rank.
+            Whether the dollars were reserved. ``False`` means that they would exceed the cap, that
+            the budget already refused a query of a lower rank, or, with ``wait=False``, that
+            another call is first in line.
         """
         if self.cap is not None and dollars > 0:
             heapq.heappush(self._waiting_ranks, rank)
             try:
-                if not await self._is_affordable(dollars, self.cap, rank, wait=wait):
+                if not await self._wait_until_affordable(dollars, self.cap, rank, wait=wait):
                     return False
             finally:
                 self._waiting_ranks.remove(rank)
@@ -68,9 +69,11 @@ class Budget:
         self.reserved += dollars
         return True
 
-    async def _is_affordable(self, dollars: float, cap: float, rank: int, *, wait: bool) -> bool:
+    async def _wait_until_affordable(
+        self, dollars: float, cap: float, rank: int, *, wait: bool
+    ) -> bool:
         """Return whether the cap allows the dollars, now or after waiting for calls in flight."""
-        while rank <= self._last_rank:
+        while rank <= self._refused_rank:
             is_first = self._waiting_ranks[0] == rank
             if is_first and self.spent + self.reserved + dollars <= cap:
                 return True
@@ -78,7 +81,7 @@ class Budget:
                 return False
             if is_first and self.reserved <= 0:
                 self.is_exhausted = True
-                self._last_rank = rank
+                self._refused_rank = rank
                 return False
             self._settled.clear()
             await self._settled.wait()

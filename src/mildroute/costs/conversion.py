@@ -128,7 +128,7 @@ def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.C
         return _parse_iso_times(column)
     except pa.ArrowInvalid:
         raise TableError(
-            f"column {name!r} must hold numbers, dates or ISO times, got text that is neither;"
+            f"column {name!r} must hold numbers, dates or ISO times, got text that is none of these;"
             " convert it first."
         ) from None
 
@@ -165,8 +165,7 @@ def _check_utf8(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         column.validate(full=True)
     except pa.ArrowInvalid:
         raise TableError(
-            f"column {name!r} must hold UTF-8 text, got other bytes; write the file again from"
-            " decoded text."
+            f"column {name!r} must hold UTF-8 text, got other bytes; save the file as UTF-8 again."
         ) from None
     return column
 

@@ -32,7 +32,7 @@ _STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("\u201c\u201d", '"'))
 
 
 def find_json(text: str) -> list[Any]:
-    """Return the value of a text that is JSON, or else the outermost objects and lists in it.
+    """Return the parsed string if it is JSON as a whole, or else its outermost objects and lists.
 
     Comments, trailing commas, typographic quotes, Python literals and missing outer braces are
     tolerated; truncated values are not.
@@ -171,7 +171,7 @@ def _closing_bracket(text: str, start: int, stop: int) -> int | None:
 
 
 def _parse_repaired(text: str) -> Any:
-    """Parse a text after removing comments, trailing commas and typographic quotes."""
+    """Parse after removing comments and trailing commas and straightening quotes."""
     if '"' not in text:
         text = text.translate(_STRAIGHT_QUOTES)
     text = _SLIP.sub(lambda match: match[1] or "", text)

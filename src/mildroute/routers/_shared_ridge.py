@@ -56,7 +56,7 @@ class SharedRidge:
             setattr(difference, name, getattr(self, name) - getattr(other, name))
         return difference
 
-    def solve(self, common: float, specific: float) -> tuple[Matrix, Matrix, Matrix]:
+    def solve(self, common_penalty: float, expert_penalty: float) -> tuple[Matrix, Matrix, Matrix]:
         """Solve for the coefficients (p, d) and their covariance under noise of variance 1.
 
         The common part is eliminated block by block, so that the largest inverted matrix has d
@@ -67,8 +67,8 @@ class SharedRidge:
             Coefficients (p, d), factors (p, d, d) and inverses (p, d, d).
         """
         columns = self.moments.shape[1]
-        penalty = np.full(columns, specific)
-        prior = np.full(columns, common)
+        penalty = np.full(columns, expert_penalty)
+        prior = np.full(columns, common_penalty)
         penalty[-1] = prior[-1] = INTERCEPT_PENALTY
         inverses = np.linalg.inv(self.gram + np.diag(penalty))
         inverses = (inverses + inverses.transpose(0, 2, 1)) / 2

@@ -76,14 +76,14 @@ def test_prompts_of_one_model_only_are_counted_and_left_out() -> None:
     outcomes = [Outcome(text, "a", 1.0) for text in "xyz"] + [Outcome("x", "b", 0.0)]
     joined = join_outcomes(outcomes)
     assert joined.columns["input"] == ["x"]
-    assert joined.notes[1] == "2 rows not answered by every expert left out ('b' answered 1 of 3)"
+    assert joined.notes[1] == "left out 2 rows that not every expert answered ('b' answered 1 of 3)"
     kept = join_outcomes(outcomes, keep_partial=True)
     assert kept.columns["score:b"] == [0.0, None, None]
 
 
 def test_answers_that_failed_are_not_wrong_answers() -> None:
     outcomes = [Outcome("x", "a", 1.0), Outcome("x", "b", 0.0), Outcome("y", "a", None)]
-    assert "1 answer without a score left out" in join_outcomes(outcomes).notes
+    assert "left out 1 answer without a score" in join_outcomes(outcomes).notes
 
 
 def test_a_failed_call_of_promptfoo_has_no_score(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from mildroute.costs.importers.columns import Column, Record
 from mildroute.costs.importers.log_format import (
     LogFormat,
-    first_line,
+    first_record,
     read_json,
     read_json_lines,
     to_text,
@@ -21,7 +21,7 @@ __all__ = ["LM_EVAL"]
 def _is_lm_eval(path: Path) -> bool:
     if path.is_dir():
         return any(path.rglob("samples_*.jsonl"))
-    record = first_line(path)
+    record = first_record(path)
     return isinstance(record, dict) and {"doc_id", "resps"} <= record.keys()
 
 

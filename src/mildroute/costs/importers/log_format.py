@@ -14,8 +14,8 @@ from mildroute.exceptions import TableError
 __all__ = [
     "LogFormat",
     "file_head",
-    "first_line",
-    "grade",
+    "first_record",
+    "to_score",
     "read_json",
     "read_json_lines",
     "to_text",
@@ -77,7 +77,7 @@ def _parse_line(line: str, path: Path, number: int) -> Any:
         ) from error
 
 
-def first_line(path: Path) -> Any:
+def first_record(path: Path) -> Any:
     """Return the first document of a JSON Lines file, or `None`."""
     if not path.is_file():
         return None
@@ -125,11 +125,11 @@ def file_head(path: Path) -> bytes:
         return file.read(200_000)
 
 
-def grade(value: Any) -> float | None:
+def to_score(value: Any) -> float | None:
     """Return a score as a number, or `None` if the answer was not scored.
 
     Example:
-        >>> [grade(value) for value in (True, "C", 0.5, float("nan"), "unclear")]
+        >>> [to_score(value) for value in (True, "C", 0.5, float("nan"), "unclear")]
         [1.0, 1.0, 0.5, None, None]
     """
     if isinstance(value, str):

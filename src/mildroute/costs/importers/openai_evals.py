@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mildroute.costs.importers.columns import Column, Record
-from mildroute.costs.importers.log_format import LogFormat, first_line, read_json_lines, to_text
+from mildroute.costs.importers.log_format import LogFormat, first_record, read_json_lines, to_text
 
 __all__ = ["OPENAI_EVALS"]
 
 
 def _is_openai_evals(path: Path) -> bool:
-    record = first_line(path)
+    record = first_record(path)
     return isinstance(record, dict) and "completion_fns" in (record.get("spec") or {})
 
 

@@ -28,7 +28,7 @@ class Outcome:
 
     Attributes:
         input: The prompt as text.
-        expert: Name of the expert: a model, with its effort or prompt variant if these differ.
+        expert: Name of the expert: a model, with its effort or prompt variant if the log has several.
         score: Score in [0, 1], or `None` if the answer was not scored.
         dollars: Cost of the call in dollars, or `None`.
         latency: Duration of the call in seconds, or `None`.
@@ -58,7 +58,7 @@ class JoinedOutcomes:
     Attributes:
         columns: Columns of a cost table.
         experts: Names of the experts.
-        notes: Sentences about the outcomes that were joined and left out.
+        notes: Notes on what was joined and what was left out.
     """
 
     columns: dict[str, list[Any]]
@@ -91,13 +91,13 @@ def join_outcomes(outcomes: Iterable[Outcome], *, keep_partial: bool = False) ->
     partial = [key for key, cells in rows.items() if len(cells) < len(experts)]
     notes = [_summary(rows, experts)]
     if unscored:
-        notes.append(f"{pluralize(unscored, 'answer')} without a score left out")
+        notes.append(f"left out {pluralize(unscored, 'answer')} without a score")
     if partial:
         rarest_expert = min(experts, key=lambda name: sum(name in cells for cells in rows.values()))
         count = sum(rarest_expert in cells for cells in rows.values())
-        action = "kept with missing scores" if keep_partial else "left out"
+        action = "kept" if keep_partial else "left out"
         notes.append(
-            f"{pluralize(len(partial), 'row')} not answered by every expert {action}"
+            f"{action} {pluralize(len(partial), 'row')} that not every expert answered"
             f" ({rarest_expert!r} answered {count:,} of {len(rows):,})"
         )
         if not keep_partial:

@@ -11,7 +11,7 @@ from mildroute.costs.importers.columns import extract_row
 from mildroute.costs.importers.helm import HELM
 from mildroute.costs.importers.inspect_ai import INSPECT
 from mildroute.costs.importers.lm_eval import LM_EVAL
-from mildroute.costs.importers.log_format import LogFormat, grade
+from mildroute.costs.importers.log_format import LogFormat, to_score
 from mildroute.costs.importers.openai_evals import OPENAI_EVALS
 from mildroute.costs.importers.outcomes import Outcome, join_outcomes
 from mildroute.costs.importers.promptfoo import PROMPTFOO
@@ -114,7 +114,7 @@ def _score(scores: Mapping[str, Any], metric: str | None, location: str) -> floa
     if not scores:
         return None
     if metric is None:
-        graded = {name: score for name, score in scores.items() if grade(score) is not None}
+        graded = {name: score for name, score in scores.items() if to_score(score) is not None}
         if len(graded) > 1:
             raise ArgumentError(
                 f"{location} has several scores: {', '.join(graded)}; choose one as the metric"
@@ -128,7 +128,7 @@ def _score(scores: Mapping[str, Any], metric: str | None, location: str) -> floa
         )
     else:
         value = scores[metric]
-    score = grade(value)
+    score = to_score(value)
     if score is not None and not 0 <= score <= 1:
         raise TableError(
             f"{location}: score {score:g} is not between 0 and 1; choose another metric (--metric)."
