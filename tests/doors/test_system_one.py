@@ -223,6 +223,11 @@ def test_scores_and_bills_make_the_log_a_table_of_costs(http: httpx.Client, log:
         ("/v1/outcomes", {"decision_id": "d"}),
         ("/v1/outcomes", {"decision_id": "d", "expert": "small", "tokens_in": -1}),
         ("/v1/outcomes", {"decision_id": 7, "expert": "small"}),
+        ("/v1/outcomes", {"decision_id": "d" * 300, "expert": "small"}),
+        ("/v1/outcomes", {"decision_id": "d", "expert": "nobody"}),
+        ("/v1/outcomes", {"decision_id": "d", "expert": "small", "cost_usd": 1e300}),
+        ("/v1/outcomes", {"decision_id": "d", "expert": "small", "tokens_in": 10**400}),
+        ("/v1/outcomes", {"decision_id": "d", "expert": "small", "first_byte_seconds": "nan"}),
     ],
 )
 def test_bad_scores_and_bills_are_refused(http: httpx.Client, path: str, body: Any) -> None:
@@ -384,6 +389,12 @@ def test_many_errors_in_one_body_take_no_time(artifact: Path, log: Path) -> None
             response = http.post("/v1/systemone", json=body)
             assert response.status_code == 422
             assert len(response.json()["detail"]) == 1
+        question = {"type": "predicate", "instructions": "small"}
+        for messages in ([0] * 500_000, [{"role": "user", "content": [0] * 500_000}]):
+            body = {"model": "mildroute", "input": messages, "questions": [question]}
+            response = http.post("/v1/decisions", json=body)
+            assert response.status_code == 400
+            assert len(response.content) < 1000
 
 
 def test_a_key_is_asked_for_and_websites_are_refused_without_one(artifact: Path, log: Path) -> None:
@@ -398,7 +409,11 @@ def test_a_key_is_asked_for_and_websites_are_refused_without_one(artifact: Path,
         with client_of(server, headers={"authorization": "Bearer secret-key"}) as http:
             assert http.post("/v1/systemone", json=changed()).status_code == 200
     with serving(artifact, log) as server, client_of(server) as http:
-        for origin, status in (("https://evil.example", 403), ("http://localhost:3000", 200)):
+        for origin, status in (
+            ("https://evil.example", 403),
+            ("http://[", 403),
+            ("http://localhost:3000", 200),
+        ):
             response = http.post("/v1/systemone", json=changed(), headers={"origin": origin})
             assert response.status_code == status
 

@@ -46,8 +46,8 @@ _Router: TypeAlias = Annotated[
     typer.Option(
         "--router",
         help=(
-            "Name of a router, plug-in or loss, such as knn; auto chooses between cost regression and"
-            " MildRouter."
+            "Name of a router, plug-in or loss, such as knn; auto chooses between cost regression"
+            " and MildRouter."
         ),
     ),
 ]

@@ -128,8 +128,8 @@ def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.C
         return _parse_iso_times(column)
     except pa.ArrowInvalid:
         raise TableError(
-            f"column {name!r} must hold numbers, dates or ISO times, got text that is none of these;"
-            " convert it first."
+            f"column {name!r} must hold numbers, dates or ISO times, got text that is none of"
+            " these; convert it first."
         ) from None
 
 

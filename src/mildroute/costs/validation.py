@@ -139,7 +139,7 @@ def validate(source: RawRows, log: RepairLog) -> pa.Table:
     return table
 
 
-def _rescale(column: pa.RawRowsedArray, ends: tuple[float, float] | None) -> pa.RawRowsedArray:
+def _rescale(column: pa.ChunkedArray, ends: tuple[float, float] | None) -> pa.ChunkedArray:
     """Rescale numbers so that the worst value is 0 and the best is 1."""
     if ends is None:
         return column
@@ -229,7 +229,7 @@ def with_large_strings(run: pa.Table) -> pa.Table:
 class _RowNames:
     """The name of each row in an error message."""
 
-    ids: pa.RawRowsedArray
+    ids: pa.ChunkedArray
     first_row: int
 
     def locate(self, name: str, row: int) -> str:
@@ -238,13 +238,13 @@ class _RowNames:
         return f"column {name!r}, row {self.first_row + int(row)}{query_note}"
 
 
-def _row_numbers(source: RawRows) -> pa.RawRowsedArray:
+def _row_numbers(source: RawRows) -> pa.ChunkedArray:
     return pa.chunked_array(
         [pa.array(np.arange(source.first_row, source.first_row + source.raw.num_rows))]
     )
 
 
-def _convert(column: pa.RawRowsedArray, name: str, source: RawRows) -> pa.RawRowsedArray:
+def _convert(column: pa.ChunkedArray, name: str, source: RawRows) -> pa.ChunkedArray:
     if name == ID:
         return column
     if name == TIME:
@@ -252,7 +252,7 @@ def _convert(column: pa.RawRowsedArray, name: str, source: RawRows) -> pa.RawRow
     return as_text(column, name, whole_numbers=name != INPUT)
 
 
-def _check_complete(column: pa.RawRowsedArray, name: str, rows: _RowNames) -> pa.RawRowsedArray:
+def _check_complete(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.ChunkedArray:
     missing = (
         column.is_null(nan_is_null=True)
         if column.null_count or pa.types.is_floating(column.type)
@@ -266,12 +266,12 @@ def _check_complete(column: pa.RawRowsedArray, name: str, rows: _RowNames) -> pa
     return column
 
 
-def _as_mask(column: pa.RawRowsedArray) -> NDArray[np.bool_]:
+def _as_mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     return np.asarray(column.to_numpy()).astype(bool)
 
 
 def _missing_scores(
-    numbers: dict[str, pa.RawRowsedArray], source: RawRows, rows: _RowNames
+    numbers: dict[str, pa.ChunkedArray], source: RawRows, rows: _RowNames
 ) -> dict[str, NDArray[np.bool_]]:
     """Return where scores are missing, by column; raise unless the caller says how they count."""
     missing: dict[str, NDArray[np.bool_]] = {}
@@ -297,7 +297,7 @@ def _missing_scores(
 
 
 def _count_as_wrong(
-    numbers: dict[str, pa.RawRowsedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
+    numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
 ) -> None:
     """Give missing answers score 0, and cost 0 unless the table says otherwise."""
     for name, mask in absent.items():
@@ -310,7 +310,7 @@ def _count_as_wrong(
             log.add("unpaid", int(unpaid.sum()))
 
 
-def _with_zeros(column: pa.RawRowsedArray, mask: NDArray[np.bool_]) -> pa.RawRowsedArray:
+def _with_zeros(column: pa.ChunkedArray, mask: NDArray[np.bool_]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(np.where(mask, 0.0, column.to_numpy()))])
 
 
@@ -328,8 +328,8 @@ def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float6
 
 
 def _check_range(
-    column: pa.RawRowsedArray, name: str, rows: _RowNames, unknown: NDArray[np.bool_] | None
-) -> pa.RawRowsedArray:
+    column: pa.ChunkedArray, name: str, rows: _RowNames, unknown: NDArray[np.bool_] | None
+) -> pa.ChunkedArray:
     """Check every value of a column, except for rows that are dropped or unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     rule, lowest, highest = _RANGES.get(f"{name.partition(':')[0]}:", _COUNT)
@@ -352,13 +352,13 @@ def _check_range(
     return column
 
 
-def _may_be_unknown(name: str, numbers: Mapping[str, pa.RawRowsedArray]) -> NDArray[np.bool_]:
+def _may_be_unknown(name: str, numbers: Mapping[str, pa.ChunkedArray]) -> NDArray[np.bool_]:
     """Return where values may be unknown: the expert was not asked, or they are propensities."""
     score = name if name.startswith(PROPENSITY) else SCORE + name.partition(":")[2]
     return np.asarray(np.isnan(numbers[score].to_numpy()))
 
 
-def _check_logprobs(column: pa.RawRowsedArray, name: str, rows: _RowNames) -> pa.RawRowsedArray:
+def _check_logprobs(column: pa.ChunkedArray, name: str, rows: _RowNames) -> pa.ChunkedArray:
     """Return log-probabilities if they are valid; null if unknown."""
     values: NDArray[np.float64] = column.to_numpy()
     is_bad = np.isinf(values) | (values > 0)

@@ -8,7 +8,6 @@ log's folder. Readers of the log join them.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +23,18 @@ __all__ = ["OUTCOMES", "Outcome", "OutcomeLog", "join_outcomes", "read_outcomes"
 OUTCOMES = "outcomes"
 
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+_NUMBERS = (
+    "tokens_in",
+    "tokens_out",
+    "cached_tokens",
+    "cost_usd",
+    "seconds",
+    "first_byte_seconds",
+)
+# Larger numbers are mistakes, and would dominate every mean.
+_MAX_NUMBER = 1e9
 
 
 @dataclass(frozen=True)
@@ -62,11 +73,12 @@ class Outcome:
 
     def __post_init__(self) -> None:
         """Check the numbers, which come from other programs."""
-        for name in ("tokens_in", "tokens_out", "cached_tokens", "cost_usd", "seconds"):
+        for name in _NUMBERS:
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is not None and not 0 <= value <= _MAX_NUMBER:
                 raise ArgumentError(
-                    f"{name} of an outcome must be a number that is not negative, got {value!r}."
+                    f"{name} of an outcome must be a number from 0 to {_MAX_NUMBER:g}, got"
+                    f" {value!r:.40}."
                 )
 
     @property

@@ -337,7 +337,8 @@ class DecisionService:
         price, per_answer = self._prices.get(expert, (None, None))
         if price is None and per_answer is None:
             return None
-        tokens = (outcome.tokens_in, outcome.tokens_out, outcome.cached_tokens)
+        cached = min(outcome.cached_tokens, outcome.tokens_in)
+        tokens = (outcome.tokens_in, outcome.tokens_out, cached)
         by_token = 0.0 if price is None else float(price.cost(*tokens))
         return by_token + (per_answer or 0.0 if outcome.is_answer else 0.0)
 

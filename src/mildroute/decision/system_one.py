@@ -43,6 +43,7 @@ __all__ = [
 MODEL_NAME = "mildroute"
 MAX_QUESTIONS = 128
 MAX_CHOICES = 255
+MAX_MESSAGES = 2000
 MAX_LEVELS = 10
 # Maximum number of errors that a response lists.
 _MAX_ERRORS = 20
@@ -231,6 +232,7 @@ def check_sizes(document: Any) -> None:
     Raises:
         QuestionError: There are too many questions or options.
     """
+    _check_input(document.get("input") if isinstance(document, dict) else None)
     questions = document.get("questions") if isinstance(document, dict) else None
     if not isinstance(questions, (dict, list)):
         return
@@ -246,6 +248,23 @@ def check_sizes(document: Any) -> None:
                 raise QuestionError(
                     message, ("questions", name, f"{question.get('type')!s:.20}", member)
                 )
+
+
+def _check_input(messages: Any) -> None:
+    """Refuse an input of too many messages or parts."""
+    if not isinstance(messages, list):
+        return
+    parts = sum(
+        len(each["content"])
+        for each in messages
+        if isinstance(each, dict) and isinstance(each.get("content"), list)
+    )
+    if len(messages) + parts > MAX_MESSAGES:
+        raise QuestionError(
+            f"an input has at most {MAX_MESSAGES:,} messages and parts, got"
+            f" {len(messages) + parts:,}.",
+            ("input",),
+        )
 
 
 def body_of_errors(error: ValidationError | QuestionError) -> bytes:

@@ -199,6 +199,18 @@ def test_an_archive_without_compression_is_read(tmp_path: Path) -> None:
     assert table.select(["tiny", "openai-api/local/small"]).scores[0, 0] == 0.5
 
 
+def test_a_sample_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mildroute.costs.importers.inspect_ai._MAX_MEMBER", 1000)
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps({"eval": {"model": "tiny", "task": "sums"}}))
+        archive.writestr("samples/1_epoch_1.json", json.dumps({"input": "x" * 10_000}))
+    with pytest.raises(TableError, match="would have 10,0"):
+        read_eval_logs(path)
+
+
 def test_chat_messages_become_text() -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
     assert to_text(messages) == to_text(json.dumps(messages)) == "Be brief.\n2+2?"

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,19 @@ __all__ = ["INSPECT"]
 _ZSTD = 93
 # A member's header: 26 bytes, then the lengths of its name and its extra field.
 _LOCAL_HEADER = struct.Struct("<26xHH")
+# Largest sample to unpack, in bytes.
+_MAX_MEMBER = 256 << 20
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,  # an encrypted archive
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def _is_inspect(path: Path) -> bool:
@@ -60,7 +74,7 @@ def _inspect_archive(path: Path) -> tuple[Mapping[str, Any], Iterator[Record]]:
                 for name, member in sorted(members.items())
                 if name.startswith("samples/") and name.endswith(".json")
             ]
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, struct.error) as error:
+    except _UNREADABLE as error:
         raise TableError(
             f"{str(path)!r} cannot be read as an inspect_ai log ({error}); is it truncated?"
         ) from error
@@ -72,6 +86,8 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
 
     The standard library supports zstd only since Python 3.14.
     """
+    if member.file_size > _MAX_MEMBER:
+        raise ValueError(f"{member.filename} would have {member.file_size:,} bytes")
     if member.compress_type != _ZSTD or archive.fp is None:
         return archive.read(member)
     archive.fp.seek(member.header_offset)
@@ -80,7 +96,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     archive.fp.seek(name_length + extra_length, io.SEEK_CUR)
     compressed = archive.fp.read(member.compress_size)
     with pa.CompressedInputStream(pa.BufferReader(compressed), "zstd") as stream:
-        return bytes(stream.read())
+        return bytes(stream.read(member.file_size))
 
 
 def _inspect_metrics(record: Record) -> Mapping[str, Any]:

@@ -15,9 +15,9 @@ __all__ = [
     "LogFormat",
     "file_head",
     "first_record",
-    "to_score",
     "read_json",
     "read_json_lines",
+    "to_score",
     "to_text",
 ]
 

@@ -28,7 +28,8 @@ class Outcome:
 
     Attributes:
         input: The prompt as text.
-        expert: Name of the expert: a model, with its effort or prompt variant if the log has several.
+        expert: Name of the expert: a model, with its effort or prompt variant if the log has
+            several.
         score: Score in [0, 1], or `None` if the answer was not scored.
         dollars: Cost of the call in dollars, or `None`.
         latency: Duration of the call in seconds, or `None`.

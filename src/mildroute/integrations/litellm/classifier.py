@@ -79,4 +79,7 @@ class MildrouteClassifier:
         if ticket is not None:
             ticket.enter(decision, request.conversation)
             ticket.experts = {tier: expert for expert, tier in tiers.items()}
+            if decision.expert is not None:
+                # Experts may share a tier.
+                ticket.experts[tiers[decision.expert]] = decision.expert
         return None if decision.expert is None else tiers[decision.expert]
