@@ -56,7 +56,7 @@ def test_people_see_estimates_beside_plain_means(
         "plain mean",
         "95% interval",
         "the shadow router would have cost",
-        "no other router",
+        "other routers cannot",
     ):
         assert words in result.output
     assert pq.read_metadata(tmp_path / "table.parquet").num_rows == 1500

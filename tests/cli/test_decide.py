@@ -27,7 +27,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--host", "0.0.0.0"], "needs a key, got none for '0.0.0.0'"),  # noqa: S104
         (["--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY must hold the key"),
         (["--quality", "0.9"], "knows no prices"),
-        (["--quality", "0.9", "--budget", "1"], "give one of --budget"),
+        (["--quality", "0.9", "--budget", "1"], "give only one of --budget"),
         (["--labels", "unknown.yaml"], "'SIMPLE' must stand for experts"),
         (["--labels", "list.yaml"], "must map each label"),
     ],

@@ -148,7 +148,7 @@ def test_verdicts_on_answers_that_are_there_are_not_paid_without_consent(tmp_pat
         command = ["collect", str(tmp_path / "queries.jsonl"), *given, *settings]
         asked = CliRunner().invoke(app, command, input="n\n")
         assert "0 calls to make" in asked.output
-        assert "grader is called for each verdict" in asked.output
+        assert "each verdict calls grader" in asked.output
         assert "nothing was called" in asked.output
         assert CliRunner().invoke(app, [*command, "--json"]).exit_code == 2
     assert not server.calls

@@ -200,7 +200,7 @@ def test_costs_are_asked_for_by_name_and_by_shape(tmp_path: Path) -> None:
     trainer = trainer_for(tmp_path)
     with pytest.raises(ArgumentError, match="a column 'costs'"):
         trainer.compute_loss(trainer.model, {"input_ids": torch.zeros(1, 3, dtype=torch.long)})
-    with pytest.raises(ShapeError, match="one column per label"):
+    with pytest.raises(ShapeError, match="one column per model label"):
         batch_loss(torch.zeros(1, 3), torch.zeros(1, 2), trainer.deferral)
     with pytest.raises(ArgumentError, match="pass margins as an array"):
         trainer_for(tmp_path, margins="theory", train_dataset=None)

@@ -103,7 +103,7 @@ def test_an_onnx_file_in_the_folder_is_taken_as_it_is(
         ({"precision": "int4"}, "fp32 or int8"),
         ({"max_tokens": 65}, "at most 64 for this model"),
         ({"max_tokens": 2}, "at least 3"),
-        ({"batch_size": 0}, "batch_size 1"),
+        ({"batch_size": 0}, "batch_size at least 1"),
         ({"model": "/no/such/folder"}, "a folder that exists"),
         ({"model": Path("folder")}, "pass str"),
     ],

@@ -41,5 +41,5 @@ def test_the_encoders_given_are_not_touched() -> None:
 def test_no_encoder_or_a_wrong_number_of_weights_is_refused() -> None:
     with pytest.raises(ArgumentError, match="at least one encoder"):
         UnionEncoder([]).fit(TEXTS)
-    with pytest.raises(ArgumentError, match="one per encoder, 1, got 2"):
+    with pytest.raises(ArgumentError, match="one number per encoder, 1, got 2"):
         UnionEncoder([HashingEncoder()], weights=(1, 2)).fit(TEXTS)
