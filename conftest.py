@@ -34,7 +34,6 @@ NIGHTLY = (
     "tests/test_deploy_tools.py",
     # Clusters and kills of processes.
     "tests/ray/",
-    "tests/learning/test_kills.py",
     "tests/cli/test_serve_workers.py",
     "tests/gateway/test_chaos.py",
     # Tables of tens of thousands of rows.
