@@ -114,4 +114,6 @@ def _print_summary(summary: _ImportSummary) -> None:
     print_table(f"{summary.rows:,} rows", ["expert", "mean score", "dollars per 1,000"], rows)
     print_notes(summary.notes, mark="note:")
     next_step = f"mildroute fit {summary.table} --quality 0.95 --out router"
+    if summary.mean_dollars is None:
+        next_step = "import again with --prices prices.json; a quality or a budget needs dollars"
     print_notes([f"table: {summary.table}", f"next: {next_step}"], mark="")

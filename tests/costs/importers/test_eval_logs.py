@@ -173,6 +173,13 @@ def test_a_truncated_log_is_refused_in_one_sentence(log: Path, tmp_path: Path) -
         ("a.json", "{}", "is not a log of"),
         ("a.txt", "", "is not a log of"),
         ("results.json", '{"promptIdx": 1, "results": 3}', "results.results"),
+        (
+            "results.json",
+            '{"promptIdx": 1, "results": {"results": [3]}}',
+            "like the logs of promptfoo",
+        ),
+        ("log.jsonl", '{"doc_id": 1, "resps": [], "metrics": 7}', "like the logs of lm-eval"),
+        ("log.json", '{"eval": {"eval_id": "e"}, "samples": ["x"]}', "like the logs of inspect_ai"),
     ],
 )
 def test_other_files_are_refused(name: str, content: str, words: str, tmp_path: Path) -> None:

@@ -85,6 +85,17 @@ def _outcomes(path: Path, name: str | None, metric: str | None) -> Iterator[Outc
     if not path.exists():
         raise TableError(f"{str(path)!r} does not exist; check the path.")
     log_format = _format_of(path, name)
+    try:
+        yield from _read_outcomes(path, log_format, metric)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # Other programs write these logs: a value of another type can be anywhere in them.
+        raise TableError(
+            f"{str(path)!r} is not structured like the logs of {log_format.name} ({error}); check"
+            " the file, or name another format (--format)."
+        ) from error
+
+
+def _read_outcomes(path: Path, log_format: LogFormat, metric: str | None) -> Iterator[Outcome]:
     for number, record in enumerate(log_format.records(path)):
         location = f"{str(path)!r}, record {number}"
         row = extract_row(record, log_format.columns, location)
